@@ -1,0 +1,12 @@
+//! `usage-rollup`: the bucket table's stream becomes hourly, daily and monthly usage snapshots, right
+//! to the last token however often and in whatever parts a batch is delivered.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`config`] | the environment variables, read and checked once |
+//! | [`handler`] | decode, fold, post, park, answer |
+//! | [`report`] | what an invocation did: the counts that are logged and measured |
+
+pub mod config;
+pub mod handler;
+pub mod report;

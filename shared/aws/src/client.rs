@@ -1,0 +1,54 @@
+//! SDK clients with the retry policy of a stream consumer.
+//!
+//! The caller has a deadline of its own and ends a call that outlives it, so the SDK may try often:
+//! attempts are short, backoff is quick and jittered, and no quota of retries is shared between the
+//! items of a batch, so that one throttled partition does not fail the others.
+
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
+use aws_sdk_dynamodb::config::retry::{RetryPartition, TokenBucket};
+
+/// More attempts than fit before any Lambda deadline.
+const ATTEMPTS: u32 = 1000;
+const FIRST_BACKOFF: Duration = Duration::from_millis(25);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The region, credentials and endpoint of the environment, with the policy of this module.
+pub async fn config_from_env() -> SdkConfig {
+    aws_config::defaults(BehaviorVersion::latest())
+        .retry_config(
+            RetryConfig::standard()
+                .with_max_attempts(ATTEMPTS)
+                .with_initial_backoff(FIRST_BACKOFF)
+                .with_max_backoff(LONGEST_BACKOFF),
+        )
+        .timeout_config(
+            TimeoutConfig::builder()
+                .connect_timeout(CONNECT_TIMEOUT)
+                .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+                .build(),
+        )
+        .load()
+        .await
+}
+
+/// A client of DynamoDB.
+#[must_use]
+pub fn dynamodb(config: &SdkConfig) -> aws_sdk_dynamodb::Client {
+    let config = aws_sdk_dynamodb::config::Builder::from(config).retry_partition(no_shared_quota("dynamodb")).build();
+    aws_sdk_dynamodb::Client::from_conf(config)
+}
+
+/// A client of SQS.
+#[must_use]
+pub fn sqs(config: &SdkConfig) -> aws_sdk_sqs::Client {
+    let config = aws_sdk_sqs::config::Builder::from(config).retry_partition(no_shared_quota("sqs")).build();
+    aws_sdk_sqs::Client::from_conf(config)
+}
+
+fn no_shared_quota(service: &'static str) -> RetryPartition {
+    RetryPartition::custom(service).token_bucket(TokenBucket::unlimited()).build()
+}

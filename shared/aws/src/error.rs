@@ -1,0 +1,77 @@
+//! What a failed call means for the one who made it.
+
+use std::error::Error;
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+
+/// A call to a store that did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The service will refuse the same request for ever, for instance because an item is too large.
+    #[error("{operation} was refused for good")]
+    Refused {
+        /// The operation's name.
+        operation: &'static str,
+        /// What the service said.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The service could not be reached, was busy, or does not let us in (yet): the same request may
+    /// succeed later.
+    #[error("{operation} failed")]
+    Unavailable {
+        /// The operation's name.
+        operation: &'static str,
+        /// What went wrong.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// An item holds a value that we wrote otherwise or not at all.
+    #[error("attribute {attribute} of {item} holds {value}, which no writer of ours put there")]
+    Corrupt {
+        /// The item's key.
+        item: String,
+        /// The attribute's name.
+        attribute: String,
+        /// The value.
+        value: String,
+    },
+    /// A condition failed, but the item that came back fulfils it.
+    #[error("a condition on {item} failed for no visible reason")]
+    Unexplained {
+        /// The item's key.
+        item: String,
+    },
+}
+
+impl StoreError {
+    /// Whether the same request may succeed later. If not, it must be parked, or it blocks its shard.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Unexplained { .. })
+    }
+
+    /// Judges an SDK error by its code. A code that is not known to be permanent is retryable: a
+    /// missing permission or table is mended while the stream keeps the records.
+    pub(crate) fn from_sdk<E, R>(operation: &'static str, error: SdkError<E, R>) -> Self
+    where
+        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+        R: std::fmt::Debug + Send + Sync + 'static,
+    {
+        let permanent = match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+            Some(code) => PERMANENT.contains(&code),
+            None => matches!(error, SdkError::ConstructionFailure(_)),
+        };
+        let source = Box::new(error);
+        if permanent { Self::Refused { operation, source } } else { Self::Unavailable { operation, source } }
+    }
+}
+
+/// Codes that the same request will get for ever.
+///
+/// AWS: [DynamoDB](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html),
+/// [SQS](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html).
+const PERMANENT: [&str; 4] = [
+    "ValidationException",
+    "ItemCollectionSizeLimitExceededException",
+    "InvalidMessageContents",
+    "InvalidParameterValue",
+];

@@ -1,0 +1,246 @@
+//! The usage snapshots: one conditional write for each posting.
+
+use std::{collections::HashMap, fmt::Write as _, num::NonZeroUsize};
+
+use aws_sdk_dynamodb::{
+    Client,
+    operation::update_item::{UpdateItemError, builders::UpdateItemFluentBuilder},
+    types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
+};
+use tidegate_domain::{
+    bucket::Shard,
+    sequence::SequenceNumber,
+    usage::{Posting, SnapshotKey, Watermarks},
+};
+
+use crate::{
+    error::StoreError,
+    schema::{self, ENTITY_ID, GSI2PK, GSI2SK, GSI4PK, GSI4SK, PK, RESOURCE, SK, TTL, snapshot},
+};
+
+/// The usage snapshots of a bucket table.
+#[derive(Clone, Debug)]
+pub struct Snapshots {
+    client: Client,
+    table: String,
+    retention_days: u32,
+}
+
+/// How a posting went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All of it is in now.
+    Posted,
+    /// A part was in already, from another delivery; the rest is now.
+    RemainderPosted,
+    /// All of it was in already, from another delivery.
+    AlreadyPosted,
+}
+
+/// How a posting went, and what it cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// How it went.
+    pub outcome: Outcome,
+    /// The writes that were made, those whose condition failed among them.
+    pub writes: u32,
+}
+
+/// The most bucket shards in one write: each takes 4 operators of the condition's 300, and about 60 of
+/// the 4,096 bytes that an expression may have.
+///
+/// AWS: [expression limits](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html#limits-expression-parameters).
+const SHARDS_PER_WRITE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
+
+const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
+
+impl Snapshots {
+    /// The snapshots in `table`, each kept for `retention_days` days after its period has ended.
+    #[must_use]
+    pub fn new(client: Client, table: impl Into<String>, retention_days: u32) -> Self {
+        Self { client, table: table.into(), retention_days }
+    }
+
+    /// Adds a posting to its snapshot, once, however often and in whatever parts it is delivered.
+    ///
+    /// One write, unless a part of the posting is in already or it comes from more than 64 shards. The
+    /// posting may be dropped at any moment; what was written stays consistent.
+    ///
+    /// # Errors
+    /// [`StoreError`]; what it holds was not added, or it is not known whether it was. To post again
+    /// is right in both cases.
+    pub async fn post(&self, posting: &Posting<'_>) -> Result<Receipt, StoreError> {
+        let mut parts = Vec::new();
+        for part in posting.split(SHARDS_PER_WRITE) {
+            parts.push(self.post_part(part).await?);
+        }
+        let all = |outcome| parts.iter().all(|part: &Receipt| part.outcome == outcome);
+        let outcome = if all(Outcome::Posted) {
+            Outcome::Posted
+        } else if all(Outcome::AlreadyPosted) {
+            Outcome::AlreadyPosted
+        } else {
+            Outcome::RemainderPosted
+        };
+        Ok(Receipt { outcome, writes: parts.iter().map(|part| part.writes).sum() })
+    }
+
+    async fn post_part(&self, mut posting: Posting<'_>) -> Result<Receipt, StoreError> {
+        let mut outcome = Outcome::Posted;
+        let mut writes = 0;
+        loop {
+            writes += 1;
+            let Err(watermarks) = self.write(&posting).await? else { return Ok(Receipt { outcome, writes }) };
+            match posting.beyond(&watermarks) {
+                None => return Ok(Receipt { outcome: Outcome::AlreadyPosted, writes }),
+                // Without progress this would go on for ever.
+                Some(rest) if rest == posting => {
+                    return Err(StoreError::Unexplained { item: describe(posting.snapshot()) });
+                }
+                Some(rest) => {
+                    outcome = Outcome::RemainderPosted;
+                    posting = rest;
+                }
+            }
+        }
+    }
+
+    /// One write on the condition that the snapshot holds nothing of the posting. `Err` with what it
+    /// holds, if it does.
+    async fn write(&self, posting: &Posting<'_>) -> Result<Result<(), Watermarks>, StoreError> {
+        match self.update(posting).send().await {
+            Ok(_) => Ok(Ok(())),
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(failure)) => {
+                    watermarks(posting, failure.item.as_ref()).map(Err)
+                }
+                _ => Err(StoreError::from_sdk("UpdateItem", error)),
+            },
+        }
+    }
+
+    fn update(&self, posting: &Posting<'_>) -> UpdateItemFluentBuilder {
+        let key = posting.snapshot();
+        let pk = schema::entity_pk(&key.namespace, &key.entity);
+        let expires = key.period.end_seconds() + i64::from(self.retention_days) * SECONDS_PER_DAY;
+
+        let mut expression = Expression::default();
+        for (name, value) in [
+            (ENTITY_ID, text(key.entity.as_str())),
+            (RESOURCE, text(key.resource.as_str())),
+            (snapshot::WINDOW, text(key.period.window().as_str())),
+            (snapshot::WINDOW_START, text(key.period.to_string())),
+            (GSI2PK, text(schema::resource_pk(&key.namespace, &key.resource))),
+            (GSI2SK, text(schema::snapshot_gsi2_sk(key))),
+            (GSI4PK, text(key.namespace.as_str())),
+            (GSI4SK, text(pk.as_str())),
+            (TTL, number(&expires)),
+        ] {
+            expression.set_once(name, value);
+        }
+        let tally = posting.tally();
+        expression.add(snapshot::TOTAL_EVENTS.to_owned(), number(&tally.events));
+        for (limit, tokens) in tally.tokens.iter().filter(|(_, tokens)| tokens.get() != 0) {
+            expression.add(schema::snapshot_counter(limit), number(tokens));
+        }
+        for (limit, records) in &tally.overdrawn {
+            expression.add(schema::snapshot_overdrawn(limit), number(records));
+        }
+        for (shard, span) in posting.sources() {
+            let above = expression.value(text(span.first.padded()));
+            let watermark = expression.set(schema::snapshot_watermark(shard), text(span.last.padded()));
+            expression.require(&format!("(attribute_not_exists({watermark}) OR {watermark} < {above})"));
+        }
+        expression
+            .applied_to(self.client.update_item().table_name(&self.table))
+            .key(PK, text(pk))
+            .key(SK, text(schema::snapshot_sk(key)))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+    }
+}
+
+/// An update expression and its condition, as they grow.
+#[derive(Default)]
+struct Expression {
+    sets: String,
+    adds: String,
+    condition: String,
+    names: HashMap<String, String>,
+    values: HashMap<String, AttributeValue>,
+}
+
+impl Expression {
+    fn set_once(&mut self, attribute: &str, value: AttributeValue) {
+        let (name, value) = (self.name(attribute.to_owned()), self.value(value));
+        let _ = write!(self.sets, "{}{name} = if_not_exists({name}, {value})", separator(&self.sets, ", "));
+    }
+
+    fn set(&mut self, attribute: String, value: AttributeValue) -> String {
+        let (name, value) = (self.name(attribute), self.value(value));
+        let _ = write!(self.sets, "{}{name} = {value}", separator(&self.sets, ", "));
+        name
+    }
+
+    fn add(&mut self, attribute: String, value: AttributeValue) {
+        let (name, value) = (self.name(attribute), self.value(value));
+        let _ = write!(self.adds, "{}{name} {value}", separator(&self.adds, ", "));
+    }
+
+    fn require(&mut self, condition: &str) {
+        let _ = write!(self.condition, "{}{condition}", separator(&self.condition, " AND "));
+    }
+
+    fn name(&mut self, attribute: String) -> String {
+        let name = format!("#{}", self.names.len());
+        self.names.insert(name.clone(), attribute);
+        name
+    }
+
+    fn value(&mut self, value: AttributeValue) -> String {
+        let name = format!(":{}", self.values.len());
+        self.values.insert(name.clone(), value);
+        name
+    }
+
+    fn applied_to(self, update: UpdateItemFluentBuilder) -> UpdateItemFluentBuilder {
+        update
+            .update_expression(format!("SET {} ADD {}", self.sets, self.adds))
+            .condition_expression(self.condition)
+            .set_expression_attribute_names(Some(self.names))
+            .set_expression_attribute_values(Some(self.values))
+    }
+}
+
+fn separator<'a>(written: &str, separator: &'a str) -> &'a str {
+    if written.is_empty() { "" } else { separator }
+}
+
+fn text(value: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(value.into())
+}
+
+fn number(value: &impl ToString) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}
+
+/// The watermarks of the posting's shards in the item that a failed condition gave back.
+fn watermarks(posting: &Posting<'_>, item: Option<&HashMap<String, AttributeValue>>) -> Result<Watermarks, StoreError> {
+    let Some(item) = item else { return Ok(Watermarks::new()) };
+    let read = |shard: Shard| {
+        let attribute = schema::snapshot_watermark(shard);
+        let value = item.get(&attribute)?;
+        let watermark = value.as_s().ok().and_then(|text| SequenceNumber::parse(text).ok());
+        Some(watermark.map(|watermark| (shard, watermark)).ok_or_else(|| StoreError::Corrupt {
+            item: describe(posting.snapshot()),
+            value: format!("{value:?}"),
+            attribute,
+        }))
+    };
+    posting.sources().filter_map(|(shard, _)| read(shard)).collect()
+}
+
+/// A snapshot's key, as logs and dead letters name it.
+#[must_use]
+pub fn describe(key: &SnapshotKey<'_>) -> String {
+    format!("{} {}", schema::entity_pk(&key.namespace, &key.entity), schema::snapshot_sk(key))
+}

@@ -1,0 +1,230 @@
+//! Token buckets as their stream shows them: names, shards, counters, and a change of one.
+
+use std::{borrow::Cow, fmt};
+
+use crate::{sequence::SequenceNumber, time::EpochMillis, tokens::Millitokens};
+
+/// A text that cannot be the name it was meant for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{value:?} is no {kind}: a name is not empty and holds no {forbidden}")]
+pub struct InvalidName {
+    kind: &'static str,
+    forbidden: &'static str,
+    value: String,
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, not $($forbidden:literal)or+) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name<'a>(Cow<'a, str>);
+
+        impl<'a> $name<'a> {
+            /// The name, borrowed where the text is.
+            ///
+            /// # Errors
+            /// [`InvalidName`], which quotes the text, when it is empty or holds a character that
+            /// the keys of the table use as a separator.
+            pub fn new(text: impl Into<Cow<'a, str>>) -> Result<Self, InvalidName> {
+                let text = text.into();
+                if text.is_empty() || text.contains([$($forbidden),+]) {
+                    return Err(InvalidName {
+                        kind: $kind,
+                        forbidden: concat!($("`", $forbidden, "` "),+).trim_ascii_end(),
+                        value: text.into_owned(),
+                    });
+                }
+                Ok(Self(text))
+            }
+
+            /// The same name, borrowing from nothing.
+            #[must_use]
+            pub fn into_owned(self) -> $name<'static> {
+                $name(Cow::Owned(self.0.into_owned()))
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name! {
+    /// The id under which one deployment of a client keeps its items.
+    Namespace, "namespace", not '#' or '/'
+}
+name! {
+    /// Who is limited: a tenant, a user, an API key.
+    Entity, "entity", not '#'
+}
+name! {
+    /// What is limited: an API, a model.
+    Resource, "resource", not '#'
+}
+name! {
+    /// One limit of a bucket, such as `rpm`.
+    Limit, "limit", not '#'
+}
+
+impl Limit<'_> {
+    /// The reserved limit that every bucket has: the write units of the bucket's own partition.
+    pub const WRITE_UNITS: &'static str = "wcu";
+
+    /// Whether this is the reserved limit, which is no usage of the caller's.
+    #[must_use]
+    pub fn is_write_units(&self) -> bool {
+        self.0 == Self::WRITE_UNITS
+    }
+}
+
+/// One of the items over which a bucket is spread; shard 0 is the source of truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shard(u32);
+
+impl Shard {
+    /// The shard of this number.
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The shard's number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One bucket item: one shard of one entity's bucket for one resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BucketKey<'a> {
+    /// The deployment that the bucket belongs to.
+    pub namespace: Namespace<'a>,
+    /// Who is limited.
+    pub entity: Entity<'a>,
+    /// What is limited.
+    pub resource: Resource<'a>,
+    /// Which of the bucket's items.
+    pub shard: Shard,
+}
+
+impl BucketKey<'_> {
+    /// The same key, borrowing from nothing.
+    #[must_use]
+    pub fn into_owned(self) -> BucketKey<'static> {
+        BucketKey {
+            namespace: self.namespace.into_owned(),
+            entity: self.entity.into_owned(),
+            resource: self.resource.into_owned(),
+            shard: self.shard,
+        }
+    }
+}
+
+/// What one stream record says of a bucket item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketChange<'a> {
+    /// The item that changed.
+    pub bucket: BucketKey<'a>,
+    /// The record's place in the stream.
+    pub sequence: SequenceNumber,
+    /// When the change happened (the record's creation time, whole seconds on AWS).
+    pub created: EpochMillis,
+    /// What happened to the item.
+    pub kind: ChangeKind,
+    /// The counters before; empty if the item was created.
+    pub old: Counters<'a>,
+    /// The counters after; empty if the item was removed.
+    pub new: Counters<'a>,
+}
+
+/// What happened to an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It did not exist before.
+    Created,
+    /// It existed before and after.
+    Updated,
+    /// It was deleted, by a client or by TTL.
+    Removed,
+}
+
+/// The state of one limit in a bucket item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Net consumption since the item was created; falls when a caller gives tokens back.
+    pub consumed: Millitokens,
+    /// Whether the limit is soft (it admits callers into debt and only counts that they were) and
+    /// its tokens are below zero.
+    pub overdrawn: bool,
+}
+
+/// The counters of one image of a bucket item, by limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters<'a>(Vec<(Limit<'a>, Counter)>);
+
+impl<'a> Counters<'a> {
+    /// The counter of a limit.
+    #[must_use]
+    pub fn get(&self, limit: &Limit<'_>) -> Option<&Counter> {
+        let at = self.0.binary_search_by(|(name, _)| name.as_str().cmp(limit.as_str())).ok()?;
+        Some(&self.0[at].1)
+    }
+
+    /// The limits and their counters, in the order of the limits' names.
+    pub fn iter(&self) -> impl Iterator<Item = (&Limit<'a>, &Counter)> {
+        self.0.iter().map(|(limit, counter)| (limit, counter))
+    }
+}
+
+impl<'a> FromIterator<(Limit<'a>, Counter)> for Counters<'a> {
+    fn from_iter<I: IntoIterator<Item = (Limit<'a>, Counter)>>(counters: I) -> Self {
+        let mut counters: Vec<_> = counters.into_iter().collect();
+        counters.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Self(counters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_hold_no_separators() {
+        assert!(Namespace::new("TQ5vSMvQTm4").is_ok());
+        assert!(Entity::new("team/user:1@example.com").is_ok());
+        assert!(Resource::new("bedrock/claude:v1").is_ok());
+        for name in ["", "a#b"] {
+            assert_eq!(Limit::new(name).unwrap_err().value, name);
+        }
+        assert_eq!(
+            Namespace::new("a/b").unwrap_err().to_string(),
+            r#""a/b" is no namespace: a name is not empty and holds no `#` `/`"#
+        );
+    }
+
+    #[test]
+    fn counters_are_found_by_limit() {
+        let counter = |consumed| Counter { consumed: Millitokens::new(consumed), overdrawn: false };
+        let limit = |name: &'static str| Limit::new(name).unwrap();
+        let counters: Counters = [(limit("tpm"), counter(2)), (limit("rpm"), counter(1))].into_iter().collect();
+        assert_eq!(counters.get(&limit("rpm")), Some(&counter(1)));
+        assert_eq!(counters.get(&limit("tpm")), Some(&counter(2)));
+        assert_eq!(counters.get(&limit("rps")), None);
+    }
+}

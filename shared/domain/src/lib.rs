@@ -1,0 +1,71 @@
+//! The laws of Tidegate, as pure code: values in, decisions out.
+//!
+//! Nothing here reads a clock, an environment variable, a socket or a file; `now` is always an
+//! argument. `Cargo.toml` proves it: there is no runtime, no SDK and no logging among the
+//! dependencies. The crate `tidegate-aws` turns bytes into these values and plans into calls.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: what one stream record says of a bucket |
+//! | [`sequence`] | [`sequence::SequenceNumber`]: the order of a stream's records |
+//! | [`time`] | [`time::EpochMillis`]: a moment, in milliseconds |
+//! | [`tokens`] | [`tokens::Millitokens`] and whole [`tokens::Tokens`] |
+//! | [`usage`] | [`usage::fold`]: a batch of changes becomes one [`usage::Posting`] a snapshot |
+//! | [`window`] | hourly, daily and monthly [`window::Period`]s, in UTC |
+//!
+//! # Example
+//!
+//! A bucket is created at 14:03 by an acquire of 2.5 tokens of `rpm`; a second one takes 1 more.
+//! Both land in the hour's snapshot, in one posting: 3 whole tokens, 2 events.
+//!
+//! ```
+//! use tidegate_domain::{
+//!     bucket::{BucketChange, BucketKey, ChangeKind, Counter, Counters, Entity, Limit, Namespace, Resource, Shard},
+//!     sequence::SequenceNumber,
+//!     time::EpochMillis,
+//!     tokens::{Millitokens, Tokens},
+//!     usage,
+//!     window::Window,
+//! };
+//!
+//! let rpm = |consumed| -> Result<Counters<'static>, Box<dyn std::error::Error>> {
+//!     let counter = Counter { consumed: Millitokens::new(consumed), overdrawn: false };
+//!     Ok([(Limit::new("rpm")?, counter)].into_iter().collect())
+//! };
+//! let bucket = BucketKey {
+//!     namespace: Namespace::new("TQ5vSMvQTm4")?,
+//!     entity: Entity::new("user-1")?,
+//!     resource: Resource::new("api")?,
+//!     shard: Shard::new(0),
+//! };
+//! let created = BucketChange {
+//!     bucket: bucket.clone(),
+//!     sequence: SequenceNumber::parse("100000000000000000001")?,
+//!     created: EpochMillis::new(1_767_276_180_000)?,
+//!     kind: ChangeKind::Created,
+//!     old: Counters::default(),
+//!     new: rpm(2_500)?,
+//! };
+//! let taken = BucketChange {
+//!     sequence: SequenceNumber::parse("100000000000000000002")?,
+//!     kind: ChangeKind::Updated,
+//!     old: rpm(2_500)?,
+//!     new: rpm(3_500)?,
+//!     ..created.clone()
+//! };
+//!
+//! let postings = usage::fold(&[created, taken], &[Window::Hourly]);
+//! let tally = postings[0].tally();
+//! assert_eq!(postings.len(), 1);
+//! assert_eq!(postings[0].snapshot().period.to_string(), "2026-01-01T14:00:00Z");
+//! assert_eq!(tally.events, 2);
+//! assert_eq!(tally.tokens[&Limit::new("rpm")?], Tokens::new(3));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod bucket;
+pub mod sequence;
+pub mod time;
+pub mod tokens;
+pub mod usage;
+pub mod window;

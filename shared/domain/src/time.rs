@@ -1,0 +1,70 @@
+//! Moments, as integers.
+
+use std::fmt;
+
+use jiff::{Timestamp, civil::DateTime, tz::Offset};
+
+/// A moment, in milliseconds since 1970-01-01T00:00:00Z, up to the end of the year 9998.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EpochMillis(i64);
+
+/// A moment before 1970 or after the year 9998.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{millis} ms is not between 1970 and the end of 9998")]
+pub struct OutOfCalendar {
+    millis: i64,
+}
+
+impl EpochMillis {
+    /// 9998-12-31T23:59:59.999Z: whatever period holds it, the period's end still has a four-digit year.
+    const MAX: i64 = 253_370_764_799_999;
+
+    /// A moment `millis` milliseconds after the epoch.
+    ///
+    /// # Errors
+    /// [`OutOfCalendar`] when `millis` is negative or past the year 9998.
+    pub const fn new(millis: i64) -> Result<Self, OutOfCalendar> {
+        if millis < 0 || millis > Self::MAX {
+            return Err(OutOfCalendar { millis });
+        }
+        Ok(Self(millis))
+    }
+
+    /// Milliseconds since the epoch.
+    #[must_use]
+    pub const fn get(self) -> i64 {
+        self.0
+    }
+
+    /// The date and time of day in UTC.
+    pub(crate) fn civil(self) -> DateTime {
+        // Never saturates: the range of an `EpochMillis` lies within that of a `Timestamp`.
+        Offset::UTC.to_datetime(Timestamp::from_millisecond(self.0).unwrap_or(Timestamp::MAX))
+    }
+}
+
+impl fmt::Display for EpochMillis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_outside_the_calendar_cannot_be_built() {
+        assert!(EpochMillis::new(0).is_ok());
+        assert!(EpochMillis::new(EpochMillis::MAX).is_ok());
+        for millis in [-1, EpochMillis::MAX + 1, i64::MIN, i64::MAX] {
+            let error = EpochMillis::new(millis).unwrap_err();
+            assert!(error.to_string().contains(&millis.to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_last_moment_is_the_last_of_9998() {
+        assert_eq!(EpochMillis(EpochMillis::MAX).civil().to_string(), "9998-12-31T23:59:59.999");
+    }
+}

@@ -1,0 +1,212 @@
+//! Usage: what was consumed, by entity, resource and period, counted exactly once.
+//!
+//! A stream delivers at least once: a batch may come again, whole, cut differently, or twice at the
+//! same time. So each snapshot keeps, for each bucket shard that it counted, the sequence number of
+//! the last record it holds (a watermark). Records of one bucket item arrive in order, so what is at
+//! or below the watermark is in, and what is above it is not; and a snapshot's counters and its
+//! watermarks change in one conditional write, so a crash leaves both or neither.
+//!
+//! [`fold`] makes the postings of a batch, [`Posting::beyond`] drops what a snapshot already holds.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    num::NonZeroUsize,
+    sync::Arc,
+};
+
+use crate::{
+    bucket::{BucketChange, ChangeKind, Entity, Limit, Namespace, Resource, Shard},
+    sequence::SequenceNumber,
+    tokens::Tokens,
+    window::{Period, Window},
+};
+
+/// The last sequence number that a snapshot holds, by bucket shard.
+pub type Watermarks = BTreeMap<Shard, SequenceNumber>;
+
+/// Folds a batch of changes into one posting for each snapshot that they add to, in the order in
+/// which the snapshots first appear. Changes without consumption add to none.
+#[must_use]
+pub fn fold<'a>(changes: &[BucketChange<'a>], windows: &[Window]) -> Vec<Posting<'a>> {
+    let mut places: HashMap<SnapshotKey<'a>, usize> = HashMap::new();
+    let mut postings: Vec<Posting<'a>> = Vec::new();
+    for change in changes {
+        let Some(consumption) = Consumption::of(change).map(Arc::new) else { continue };
+        for window in windows {
+            let snapshot = SnapshotKey {
+                namespace: change.bucket.namespace.clone(),
+                entity: change.bucket.entity.clone(),
+                resource: change.bucket.resource.clone(),
+                period: window.containing(change.created),
+            };
+            let place = *places.entry(snapshot).or_insert_with_key(|snapshot| {
+                postings.push(Posting { snapshot: snapshot.clone(), sources: BTreeMap::new() });
+                postings.len() - 1
+            });
+            let source = postings[place].sources.entry(change.bucket.shard).or_default();
+            source.push(Arc::clone(&consumption));
+        }
+    }
+    for posting in &mut postings {
+        for source in posting.sources.values_mut() {
+            source.sort_by_key(|consumption| consumption.sequence);
+            source.dedup_by_key(|consumption| consumption.sequence);
+        }
+    }
+    postings
+}
+
+/// One usage snapshot: an entity's consumption of a resource in a period.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SnapshotKey<'a> {
+    /// The deployment that the buckets belong to.
+    pub namespace: Namespace<'a>,
+    /// Who consumed.
+    pub entity: Entity<'a>,
+    /// What was consumed.
+    pub resource: Resource<'a>,
+    /// When.
+    pub period: Period,
+}
+
+/// What a batch adds to one snapshot: never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posting<'a> {
+    snapshot: SnapshotKey<'a>,
+    /// By bucket shard, ascending by sequence number, never empty.
+    sources: BTreeMap<Shard, Vec<Arc<Consumption<'a>>>>,
+}
+
+impl<'a> Posting<'a> {
+    /// The snapshot to add to.
+    #[must_use]
+    pub const fn snapshot(&self) -> &SnapshotKey<'a> {
+        &self.snapshot
+    }
+
+    /// The bucket shards that the consumption came from, each with its lowest and highest sequence
+    /// number. A write is right if, for each of them, the snapshot's watermark is below the lowest;
+    /// it must then set the watermark to the highest.
+    pub fn sources(&self) -> impl Iterator<Item = (Shard, Span)> {
+        self.sources.iter().filter_map(|(shard, source)| {
+            let (first, last) = (source.first()?.sequence, source.last()?.sequence);
+            Some((*shard, Span { first, last }))
+        })
+    }
+
+    /// The sequence numbers of all records that the posting counts.
+    pub fn sequences(&self) -> impl Iterator<Item = SequenceNumber> {
+        self.sources.values().flatten().map(|consumption| consumption.sequence)
+    }
+
+    /// The sums to add to the snapshot's counters.
+    #[must_use]
+    pub fn tally(&self) -> Tally<'a> {
+        let mut tally = Tally::default();
+        for consumption in self.sources.values().flatten() {
+            tally.events += 1;
+            for used in &consumption.limits {
+                add(&mut tally.tokens, &used.limit, used.tokens);
+                if used.overdrawn {
+                    add(&mut tally.overdrawn, &used.limit, 1);
+                }
+            }
+        }
+        tally
+    }
+
+    /// What of the posting a snapshot with these watermarks does not hold yet; `None` if it holds all.
+    #[must_use]
+    pub fn beyond(&self, watermarks: &Watermarks) -> Option<Self> {
+        let mut rest = self.clone();
+        rest.sources.retain(|shard, source| {
+            if let Some(watermark) = watermarks.get(shard) {
+                source.drain(..source.partition_point(|consumption| consumption.sequence <= *watermark));
+            }
+            !source.is_empty()
+        });
+        (!rest.sources.is_empty()).then_some(rest)
+    }
+
+    /// The same posting in parts of at most `limit` bucket shards each. Shards have watermarks of
+    /// their own, so the parts can be written one by one.
+    ///
+    /// # Panics
+    /// If `limit` is 0.
+    #[must_use]
+    pub fn split(&self, limit: NonZeroUsize) -> Vec<Self> {
+        let sources: Vec<_> = self.sources.iter().map(|(shard, source)| (*shard, source.clone())).collect();
+        sources
+            .chunks(limit.get())
+            .map(|part| Self { snapshot: self.snapshot.clone(), sources: part.iter().cloned().collect() })
+            .collect()
+    }
+}
+
+/// The lowest and the highest sequence number of one bucket shard in a posting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The lowest.
+    pub first: SequenceNumber,
+    /// The highest.
+    pub last: SequenceNumber,
+}
+
+/// Sums for one snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally<'a> {
+    /// Records with consumption, whatever the number of their limits.
+    pub events: u64,
+    /// Whole tokens by limit; negative where more was given back than taken.
+    pub tokens: BTreeMap<Limit<'a>, Tokens>,
+    /// By soft limit, the records that consumed and left it in debt.
+    pub overdrawn: BTreeMap<Limit<'a>, u64>,
+}
+
+/// What one record adds to usage.
+#[derive(Debug, PartialEq, Eq)]
+struct Consumption<'a> {
+    sequence: SequenceNumber,
+    limits: Vec<LimitConsumption<'a>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct LimitConsumption<'a> {
+    limit: Limit<'a>,
+    tokens: Tokens,
+    overdrawn: bool,
+}
+
+impl<'a> Consumption<'a> {
+    /// The consumption in a change; `None` if no limit's net consumption moved, up or down.
+    ///
+    /// A removal takes its counters with it and consumes nothing. A bucket that was created counts
+    /// from zero, so that the acquire which created it is in; so does a limit added to a bucket.
+    fn of(change: &BucketChange<'a>) -> Option<Self> {
+        if change.kind == ChangeKind::Removed {
+            return None;
+        }
+        let mut limits = Vec::new();
+        for (limit, new) in change.new.iter().filter(|(limit, _)| !limit.is_write_units()) {
+            let before = change.old.get(limit).map(|old| old.consumed).unwrap_or_default();
+            if new.consumed != before {
+                limits.push(LimitConsumption {
+                    limit: limit.clone(),
+                    tokens: new.consumed.floor() - before.floor(),
+                    overdrawn: new.overdrawn && new.consumed > before,
+                });
+            }
+        }
+        (!limits.is_empty()).then_some(Self { sequence: change.sequence, limits })
+    }
+}
+
+/// Adds without cloning the limit's name when the sum already exists.
+fn add<'a, N: Default + std::ops::AddAssign>(sums: &mut BTreeMap<Limit<'a>, N>, limit: &Limit<'a>, amount: N) {
+    match sums.get_mut(limit) {
+        Some(sum) => *sum += amount,
+        None => {
+            sums.insert(limit.clone(), amount);
+        }
+    }
+}
