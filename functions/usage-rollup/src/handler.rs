@@ -3,7 +3,7 @@
 use std::{collections::HashSet, error::Error, num::NonZeroUsize};
 
 use aws_lambda_events::streams::{DynamoDbBatchItemFailure, DynamoDbEventResponse};
-use futures::{StreamExt, stream};
+use futures::{StreamExt, stream::FuturesUnordered};
 use tidegate_aws::{
     dead_letters::{DeadLetter, DeadLetterQueue},
     error::StoreError,
@@ -60,7 +60,7 @@ impl UsageRollup {
 
         let mut failures = Vec::new();
         let mut parcels = batch.poison;
-        for (posting, result) in self.post_all(&postings, deadline).await {
+        for (posting, result) in self.for_each(&postings, Self::post, deadline).await {
             let snapshot = || snapshots::describe(posting.snapshot());
             match result {
                 Ok(receipt) => report.count(receipt),
@@ -76,7 +76,7 @@ impl UsageRollup {
                 }
             }
         }
-        for (parcel, result) in self.park_all(&parcels, deadline).await {
+        for (parcel, result) in self.for_each(&parcels, Self::park, deadline).await {
             let (sequence, reason) = (parcel.sequence.as_ref().map(SequenceNumber::as_str), &parcel.letter.reason);
             match result {
                 Ok(()) => {
@@ -93,25 +93,38 @@ impl UsageRollup {
         Handled { report, answer: answer(failures) }
     }
 
-    async fn post_all<'p, 'a>(
+    async fn post<'p, 'a>(
         &self,
-        postings: &'p [Posting<'a>],
+        posting: &'p Posting<'a>,
         deadline: Instant,
-    ) -> Vec<(&'p Posting<'a>, Result<Receipt, CallError>)> {
-        let post = async |posting| (posting, within(deadline, self.snapshots.post(posting)).await);
-        stream::iter(postings).map(post).buffer_unordered(self.concurrency.get()).collect().await
+    ) -> (&'p Posting<'a>, Result<Receipt, CallError>) {
+        (posting, within(deadline, self.snapshots.post(posting)).await)
     }
 
-    async fn park_all<'p, 'a>(
-        &self,
-        parcels: &'p [Parcel<'a>],
+    async fn park<'p, 'a>(&self, parcel: &'p Parcel<'a>, deadline: Instant) -> (&'p Parcel<'a>, Result<(), CallError>) {
+        let Some(queue) = &self.dead_letters else { return (parcel, Err(CallError::NoQueue)) };
+        (parcel, within(deadline, queue.park(&parcel.letter)).await)
+    }
+
+    /// Makes a call for each item, as many at the same time as are allowed.
+    async fn for_each<'p, T, F: Future>(
+        &'p self,
+        items: &'p [T],
+        call: fn(&'p Self, &'p T, Instant) -> F,
         deadline: Instant,
-    ) -> Vec<(&'p Parcel<'a>, Result<(), CallError>)> {
-        let park = async |parcel: &'p Parcel<'a>| match &self.dead_letters {
-            Some(queue) => (parcel, within(deadline, queue.park(&parcel.letter)).await),
-            None => (parcel, Err(CallError::NoQueue)),
-        };
-        stream::iter(parcels).map(park).buffer_unordered(self.concurrency.get()).collect().await
+    ) -> Vec<F::Output> {
+        let mut calls = FuturesUnordered::new();
+        let mut outputs = Vec::with_capacity(items.len());
+        for item in items {
+            if calls.len() == self.concurrency.get() {
+                outputs.extend(calls.next().await);
+            }
+            calls.push(call(self, item, deadline));
+        }
+        while let Some(output) = calls.next().await {
+            outputs.push(output);
+        }
+        outputs
     }
 }
 

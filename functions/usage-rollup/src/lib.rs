@@ -5,8 +5,10 @@
 //! |---|---|
 //! | [`config`] | the environment variables, read and checked once |
 //! | [`handler`] | decode, fold, post, park, answer |
-//! | [`report`] | what an invocation did: the counts that are logged and measured |
+//! | [`report`] | what an invocation did, in numbers |
+//! | [`metrics`] | those numbers as CloudWatch metrics |
 
 pub mod config;
 pub mod handler;
+pub mod metrics;
 pub mod report;

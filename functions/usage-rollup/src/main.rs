@@ -1,14 +1,20 @@
 //! The Lambda function `usage-rollup`.
 
-use lambda_runtime::{LambdaEvent, service_fn};
+use std::time::Instant;
+
+use lambda_runtime::{Error, LambdaEvent, service_fn};
 use tidegate_aws::{
-    client, clock, dead_letters::DeadLetterQueue, snapshots::Snapshots, stream::StreamEvent, telemetry,
+    client, clock,
+    dead_letters::DeadLetterQueue,
+    snapshots::Snapshots,
+    stream::StreamEvent,
+    telemetry::{self, Metrics},
 };
-use usage_rollup::{config::Config, handler::UsageRollup};
+use usage_rollup::{config::Config, handler::UsageRollup, metrics};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), lambda_runtime::Error> {
-    telemetry::init();
+async fn main() -> Result<(), Error> {
+    telemetry::init_logs();
     let config = Config::from_env()?;
     let sdk = client::config_from_env().await;
     let function = &UsageRollup {
@@ -17,11 +23,12 @@ async fn main() -> Result<(), lambda_runtime::Error> {
         dead_letters: config.dead_letter_queue.map(|url| DeadLetterQueue::new(client::sqs(&sdk), url)),
         concurrency: config.concurrency,
     };
+    let measured = &Metrics::to_stdout();
     lambda_runtime::run(service_fn(async move |event: LambdaEvent<StreamEvent>| {
-        let deadline = clock::before(event.context.deadline)?;
-        let handled = function.handle(&event.payload, deadline).await;
-        tracing::info!(report = ?handled.report, "batch handled");
-        Ok::<_, lambda_runtime::Error>(handled.answer?)
+        let started = Instant::now();
+        let handled = function.handle(&event.payload, clock::before(event.context.deadline)?).await;
+        measured.emit(&metrics::invocation(&event.context.request_id, started.elapsed(), handled.report));
+        Ok::<_, Error>(handled.answer?)
     }))
     .await
 }

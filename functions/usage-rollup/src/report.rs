@@ -1,37 +1,54 @@
 //! What one invocation did, in numbers.
 
+use std::ops::AddAssign;
+
+use metrique::{unit::Count, unit_of_work::metrics};
 use tidegate_aws::snapshots::{Outcome, Receipt};
 
 /// The counts of one invocation. Every record is in exactly one of `not_ours`, `changes` and `poison`,
 /// and every posting in exactly one of `posted`, `remainders`, `already_posted`, `refused` and
 /// `failed`.
+#[metrics(subfield)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Records delivered.
+    #[metrics(unit = Count)]
     pub records: usize,
     /// Records of items that are no buckets: they cost no further work.
+    #[metrics(unit = Count)]
     pub not_ours: usize,
     /// Changes of buckets, with consumption or without.
+    #[metrics(unit = Count)]
     pub changes: usize,
     /// Records that cannot be decoded.
+    #[metrics(unit = Count)]
     pub poison: usize,
     /// Dead letters sent: poison, and records of refused postings.
+    #[metrics(unit = Count)]
     pub parked: usize,
     /// Dead letters that could not be sent.
+    #[metrics(unit = Count)]
     pub unparked: usize,
     /// Snapshots that the batch adds to.
+    #[metrics(unit = Count)]
     pub postings: usize,
     /// Postings that were written whole.
+    #[metrics(unit = Count)]
     pub posted: usize,
     /// Postings of which a part was in already.
+    #[metrics(unit = Count)]
     pub remainders: usize,
     /// Postings that were in already.
+    #[metrics(unit = Count)]
     pub already_posted: usize,
     /// Postings that the table will never take.
+    #[metrics(unit = Count)]
     pub refused: usize,
     /// Postings that did not succeed before the deadline.
+    #[metrics(unit = Count)]
     pub failed: usize,
     /// Conditional writes made for the postings that succeeded.
+    #[metrics(unit = Count)]
     pub writes: u32,
 }
 
@@ -44,5 +61,38 @@ impl Report {
             Outcome::RemainderPosted => self.remainders += 1,
             Outcome::AlreadyPosted => self.already_posted += 1,
         }
+    }
+}
+
+impl AddAssign<&Self> for Report {
+    fn add_assign(&mut self, other: &Self) {
+        let Self {
+            records,
+            not_ours,
+            changes,
+            poison,
+            parked,
+            unparked,
+            postings,
+            posted,
+            remainders,
+            already_posted,
+            refused,
+            failed,
+            writes,
+        } = other;
+        self.records += records;
+        self.not_ours += not_ours;
+        self.changes += changes;
+        self.poison += poison;
+        self.parked += parked;
+        self.unparked += unparked;
+        self.postings += postings;
+        self.posted += posted;
+        self.remainders += remainders;
+        self.already_posted += already_posted;
+        self.refused += refused;
+        self.failed += failed;
+        self.writes += writes;
     }
 }

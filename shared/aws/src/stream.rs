@@ -10,11 +10,12 @@ use std::{borrow::Cow, fmt, time::Duration};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, Visitor},
+    de::{Error as _, IgnoredAny, MapAccess, Visitor},
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
+use serde_path_to_error::Segment;
 use tidegate_domain::{
-    bucket::{BucketChange, BucketKey, ChangeKind, Counter, Counters, InvalidName, Limit},
+    bucket::{BucketChange, BucketKey, ChangeKind, Counter, Counters, Limit},
     sequence::SequenceNumber,
     time::EpochMillis,
     tokens::Millitokens,
@@ -160,23 +161,41 @@ struct StringAttribute<'a> {
     s: Text<'a>,
 }
 
-#[derive(Deserialize)]
-struct NumberAttribute<'a> {
-    #[serde(borrow, rename = "N")]
-    n: Text<'a>,
-}
-
 /// A string that borrows from the JSON text unless an escape forbids it.
 #[derive(Deserialize)]
+#[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 fn parse(record: &str) -> Result<RawRecord<'_>, DecodeError> {
+    // Parsed again for the path to the fault: poison is rare, and its price is not the others'.
     serde_json::from_str(record).or_else(|_| {
-        // Parsed again for the path to the fault: poison is rare, and its price is not the others'.
         let json = &mut serde_json::Deserializer::from_str(record);
-        serde_path_to_error::deserialize(json)
-            .map_err(|error| DecodeError { field: error.path().to_string(), problem: error.into_inner().to_string() })
+        serde_path_to_error::deserialize(json).map_err(|error| {
+            let (field, value) = locate(record, error.path());
+            DecodeError::invalid(field, &value, error.into_inner())
+        })
     })
+}
+
+/// The path to a fault, down to an attribute, and the JSON that stands there.
+fn locate(record: &str, path: &serde_path_to_error::Path) -> (String, String) {
+    let mut value = serde_json::from_str(record).unwrap_or(Value::Null);
+    let mut field = String::new();
+    for segment in path {
+        let Segment::Map { key } = segment else { break };
+        let Some(inner) = value.get_mut(key) else { break };
+        // The type inside an attribute is part of its value.
+        if inner.is_string() && matches!(key.as_str(), "S" | "N") {
+            break;
+        }
+        value = inner.take();
+        field.push_str(if field.is_empty() { "" } else { "." });
+        field.push_str(key);
+    }
+    if field.is_empty() {
+        field.push_str("record");
+    }
+    (field, value.to_string())
 }
 
 fn counters<'a>(image: Option<Image<'a>>, path: &str) -> Result<Counters<'a>, DecodeError> {
@@ -202,62 +221,36 @@ impl<'a> StringAttribute<'a> {
     }
 }
 
-/// Of an image, the attributes from which counters are made.
+/// Of an image, what counters are made of.
 #[derive(Default)]
 struct Image<'a> {
-    consumed: Vec<Attribute<'a>>,
-    tokens: Vec<Attribute<'a>>,
-    /// Empty unless a limit is soft, so the tokens of the others are never parsed.
-    soft: Vec<Attribute<'a>>,
-}
-
-struct Attribute<'a> {
-    name: Cow<'a, str>,
-    value: &'a RawValue,
+    /// By limit.
+    consumed: Vec<(Cow<'a, str>, i64)>,
+    /// By limit. Parsed only if the limit is soft: nobody's usage is lost over another attribute.
+    tokens: Vec<(Cow<'a, str>, &'a RawValue)>,
+    /// The soft limits.
+    soft: Vec<Cow<'a, str>>,
 }
 
 impl<'a> Image<'a> {
     fn counters(self, path: &str) -> Result<Counters<'a>, DecodeError> {
-        let overdrawn: Vec<_> = self.soft.iter().filter_map(Attribute::limit).collect();
-        let overdrawn: Vec<_> = self
-            .tokens
-            .iter()
-            .filter(|tokens| tokens.limit().is_some_and(|limit| overdrawn.contains(&limit)))
-            .map(|tokens| Ok((tokens.integer(path)? < 0).then(|| tokens.limit()).flatten()))
-            .filter_map(Result::transpose)
-            .collect::<Result<_, _>>()?;
-        self.consumed
-            .iter()
-            .map(|consumed| {
-                let limit = consumed.limit_name().map_err(|source| consumed.invalid(path, source))?;
-                let overdrawn = overdrawn.contains(&limit.as_str());
-                Ok((limit, Counter { consumed: Millitokens::new(consumed.integer(path)?), overdrawn }))
-            })
-            .collect()
-    }
-}
-
-impl<'a> Attribute<'a> {
-    fn limit(&self) -> Option<&str> {
-        bucket::limit_and_field(&self.name).map(|(limit, _)| limit)
-    }
-
-    fn limit_name(&self) -> Result<Limit<'a>, InvalidName> {
-        match &self.name {
-            Cow::Borrowed(name) => Limit::new(bucket::limit_and_field(name).map_or("", |(limit, _)| limit)),
-            Cow::Owned(_) => Limit::new(self.limit().unwrap_or_default().to_owned()),
+        let mut overdrawn = Vec::new();
+        for (limit, tokens) in self.tokens.iter().filter(|(limit, _)| self.soft.contains(limit)) {
+            let Integer(left) = serde_json::from_str(tokens.get()).map_err(|error| {
+                let attribute = bucket::attribute(limit, bucket::TOKENS);
+                DecodeError::invalid(format!("{path}.{attribute}"), tokens.get(), error)
+            })?;
+            if left < 0 {
+                overdrawn.push(limit.as_ref());
+            }
         }
-    }
-
-    fn integer(&self, path: &str) -> Result<i64, DecodeError> {
-        serde_json::from_str::<NumberAttribute<'_>>(self.value.get())
-            .ok()
-            .and_then(|number| number.n.0.parse().ok())
-            .ok_or_else(|| self.invalid(path, "expected an integer of 64 bits, as {\"N\": \"...\"}"))
-    }
-
-    fn invalid(&self, path: &str, reason: impl fmt::Display) -> DecodeError {
-        DecodeError::invalid(format!("{path}.{}", self.name), self.value.get(), reason)
+        let counter = |(limit, consumed): (Cow<'a, str>, i64)| {
+            let overdrawn = overdrawn.contains(&limit.as_ref());
+            let attribute = || format!("{path}.{}", bucket::attribute(&limit, bucket::CONSUMED));
+            let name = Limit::new(limit.clone()).map_err(|error| DecodeError::invalid(attribute(), &limit, error))?;
+            Ok((name, Counter { consumed: Millitokens::new(consumed), overdrawn }))
+        };
+        self.consumed.into_iter().map(counter).collect()
     }
 }
 
@@ -275,16 +268,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for Image<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Image<'de>, A::Error> {
                 let mut image = Image::default();
                 while let Some(Text(name)) = map.next_key()? {
-                    let attributes = match bucket::limit_and_field(&name) {
-                        Some((_, bucket::CONSUMED)) => &mut image.consumed,
-                        Some((_, bucket::TOKENS)) => &mut image.tokens,
-                        Some((_, bucket::SOFT)) => &mut image.soft,
-                        _ => {
-                            map.next_value::<IgnoredAny>()?;
-                            continue;
+                    match bucket::limit_and_field(&name) {
+                        Some((_, bucket::CONSUMED)) => {
+                            let Integer(consumed) = map.next_value()?;
+                            image.consumed.push((limit(name), consumed));
                         }
-                    };
-                    attributes.push(Attribute { name, value: map.next_value()? });
+                        Some((_, bucket::TOKENS)) => image.tokens.push((limit(name), map.next_value()?)),
+                        Some((_, bucket::SOFT)) => {
+                            map.next_value::<IgnoredAny>()?;
+                            image.soft.push(limit(name));
+                        }
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
                 }
                 Ok(image)
             }
@@ -292,4 +287,37 @@ impl<'de: 'a, 'a> Deserialize<'de> for Image<'a> {
 
         deserializer.deserialize_map(ImageVisitor)
     }
+}
+
+/// The limit in the name of a limit's attribute, borrowed where the name is.
+fn limit(attribute: Cow<'_, str>) -> Cow<'_, str> {
+    fn part(name: &str) -> &str {
+        bucket::limit_and_field(name).map_or("", |(limit, _)| limit)
+    }
+    match attribute {
+        Cow::Borrowed(name) => Cow::Borrowed(part(name)),
+        Cow::Owned(name) => Cow::Owned(part(&name).to_owned()),
+    }
+}
+
+/// A number attribute that holds an integer: `{"N": "-1500"}`.
+#[derive(Deserialize)]
+#[serde(from = "IntegerAttribute")]
+struct Integer(i64);
+
+#[derive(Deserialize)]
+struct IntegerAttribute {
+    #[serde(rename = "N", deserialize_with = "integer")]
+    n: i64,
+}
+
+impl From<IntegerAttribute> for Integer {
+    fn from(attribute: IntegerAttribute) -> Self {
+        Self(attribute.n)
+    }
+}
+
+fn integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    let Text(digits) = Text::deserialize(deserializer)?;
+    digits.parse().map_err(|_| D::Error::custom("expected an integer of 64 bits"))
 }

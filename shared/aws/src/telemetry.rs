@@ -1,16 +1,30 @@
-//! Logs: one JSON object a line on standard output, where Lambda collects them.
+//! What the functions tell their operators: logs and metrics, as JSON on standard output, where Lambda
+//! collects both.
 
-use std::str::FromStr;
+use std::{
+    io::{self, Stdout},
+    str::FromStr,
+    sync::{Mutex, PoisonError},
+};
 
+use metrique::{
+    emf::Emf,
+    writer::{Entry, EntryIoStream, FormatExt, IoStreamError, format::FormattedEntryIoStream},
+};
 use tracing_subscriber::filter::LevelFilter;
+
+/// The CloudWatch namespace of all metrics.
+pub const NAMESPACE: &str = "Tidegate";
+/// The one dimension of all metrics: the function's name.
+pub const DIMENSION: &str = "service";
 
 /// Starts logging at the level of `AWS_LAMBDA_LOG_LEVEL`, or `INFO`.
 ///
-/// Every line carries the fields of the spans around it: the Lambda runtime opens one an invocation,
+/// Every line carries the fields of the span around it: the Lambda runtime opens one an invocation,
 /// with its request id.
 ///
 /// AWS: [log levels](https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-log-level.html).
-pub fn init() {
+pub fn init_logs() {
     let level = std::env::var("AWS_LAMBDA_LOG_LEVEL").ok();
     tracing_subscriber::fmt()
         .json()
@@ -19,4 +33,30 @@ pub fn init() {
         .with_target(false)
         .with_max_level(level.and_then(|level| LevelFilter::from_str(&level).ok()).unwrap_or(LevelFilter::INFO))
         .init();
+}
+
+/// Writes metrics in CloudWatch's embedded format, one line an invocation, from which CloudWatch makes
+/// metrics and which Logs Insights can query.
+///
+/// AWS: [embedded metric format](https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html).
+pub struct Metrics {
+    stream: Mutex<FormattedEntryIoStream<Emf, Stdout>>,
+}
+
+impl Metrics {
+    /// Metrics of [`NAMESPACE`] by [`DIMENSION`], which each entry must have as a field.
+    #[must_use]
+    pub fn to_stdout() -> Self {
+        let format = Emf::builder(NAMESPACE.to_owned(), vec![vec![DIMENSION.to_owned()]]).build();
+        Self { stream: Mutex::new(format.output_to(io::stdout())) }
+    }
+
+    /// Writes one entry. A failure is logged: it must not fail the work that the entry tells of.
+    pub fn emit(&self, entry: &impl Entry) {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        match stream.next(entry).and_then(|()| stream.flush().map_err(IoStreamError::Io)) {
+            Ok(()) => {}
+            Err(error) => tracing::error!(error = error.to_string(), "metrics were lost"),
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! What each kind of stream record says, and what is wrong with each kind of malformed one.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
 use serde_json::{Value, json};
 use tidegate_aws::stream::{Record, StreamEvent, decode, sequence_number};
 use tidegate_domain::bucket::{BucketChange, ChangeKind, Limit};

@@ -1,0 +1,231 @@
+//! Stream records of one hot bucket: what a zae-limiter client's speculative acquires cause, one
+//! record each.
+
+use tidegate_aws::schema::{self, bucket};
+use tidegate_domain::{
+    bucket::{BucketKey, Entity, InvalidName, Namespace, Resource, Shard},
+    time::EpochMillis,
+};
+
+use super::stream_record::{Batch, Change, Image, Record, boolean, number, text};
+
+const NAMESPACE: &str = "TQ5vSMvQTm4";
+const ENTITY: &str = "customer-7f3a";
+const RESOURCE: &str = "openai/gpt-4o";
+const SHARD: u32 = 0;
+const STREAM: &str = "arn:aws:dynamodb:us-east-1:123456789012:table/bench-buckets/stream/2026-01-01T00:00:00.000";
+
+/// The bucket's limits, in the order in which the client writes them.
+const LIMITS: [HotLimit; 3] = [
+    HotLimit { name: "wcu", capacity: 1_000_000, period: 1_000, taken: 1_000 },
+    HotLimit { name: "rpm", capacity: 60_000_000, period: 60_000, taken: 1_000 },
+    HotLimit { name: "tpm", capacity: 90_000_000_000, period: 60_000, taken: 742_000 },
+];
+
+/// An acquire takes one of the 1,000 write units that `wcu` gives a bucket each second, so after as many
+/// the second is over and the bucket is refilled: the record in which that happens carries both.
+const ACQUIRES_PER_SECOND: u64 = 1_000;
+
+/// Sequence numbers have gaps: other items' records.
+const SEQUENCE_STEP: u128 = 7_919;
+/// The lowest of 21 digits, the fewest that AWS gives.
+const FIRST_SEQUENCE: u128 = 100_000_000_000_000_000_000;
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// A limit of the hot bucket. Amounts are in millitokens, the period in milliseconds.
+struct HotLimit {
+    name: &'static str,
+    capacity: u64,
+    period: u64,
+    taken: u64,
+}
+
+/// A bucket that is written over and over. Each batch goes on where the one before ended, and finds
+/// the bucket refilled.
+#[derive(Clone, Debug)]
+pub struct HotBucket {
+    records: u32,
+    batches: u64,
+    start_ms: u64,
+    pk: String,
+    resource_pk: String,
+    entity_pk: String,
+}
+
+impl HotBucket {
+    /// Batches of `records` records each, in the last whole hour before `now`: so no batch is in the
+    /// future, and 3,600 batches of up to 1,000 records fit before one spans two hours.
+    ///
+    /// # Errors
+    /// Never, as long as the names of the bucket are good ones.
+    pub fn new(records: u32, now: EpochMillis) -> Result<Self, InvalidName> {
+        let (namespace, entity, resource) =
+            (Namespace::new(NAMESPACE)?, Entity::new(ENTITY)?, Resource::new(RESOURCE)?);
+        let now = now.get().unsigned_abs();
+        Ok(Self {
+            records,
+            batches: 0,
+            start_ms: (now - now % HOUR_MS).saturating_sub(HOUR_MS),
+            resource_pk: schema::resource_pk(&namespace, &resource),
+            entity_pk: schema::entity_pk(&namespace, &entity),
+            pk: schema::bucket_pk(&BucketKey { namespace, entity, resource, shard: Shard::new(SHARD) }),
+        })
+    }
+
+    /// Records in a batch.
+    pub fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// The next batch: the JSON that Lambda gives to the function.
+    ///
+    /// # Errors
+    /// Never, as far as is known: JSON can express it.
+    pub fn next_batch(&mut self) -> serde_json::Result<Vec<u8>> {
+        let records = u64::from(self.records);
+        let first = self.batches * records;
+        let start_ms = self.start_ms + self.batches * records.div_ceil(ACQUIRES_PER_SECOND) * 1_000;
+        self.batches += 1;
+        let records = (0..records).map(|acquires| self.record(first, acquires, start_ms)).collect();
+        serde_json::to_vec(&Batch { records })
+    }
+
+    /// The record of one acquire, `acquires` of this batch and `first` of earlier batches after the
+    /// bucket's creation.
+    fn record(&self, first: u64, acquires: u64, start_ms: u64) -> Record<'_> {
+        let number = u128::from(first + acquires + 1);
+        let old_image = self.image(first, acquires, start_ms);
+        let new_image = self.image(first, acquires + 1, start_ms);
+        Record {
+            event_id: format!("{:032x}", number * 0x9e37_79b9_7f4a_7c15),
+            event_name: "MODIFY",
+            event_version: "1.1",
+            event_source: "aws:dynamodb",
+            aws_region: "us-east-1",
+            dynamodb: Change {
+                approximate_creation_date_time: refilled_ms(start_ms, acquires + 1) / 1_000,
+                keys: Image(vec![text(schema::PK, &self.pk), text(schema::SK, bucket::STATE)]),
+                sequence_number: (FIRST_SEQUENCE + number * SEQUENCE_STEP).to_string(),
+                size_bytes: 1_900,
+                stream_view_type: "NEW_AND_OLD_IMAGES",
+                new_image,
+                old_image,
+            },
+            event_source_arn: STREAM,
+        }
+    }
+
+    /// The bucket item after `acquires` acquires of a batch, in the client's order of attributes. Those
+    /// spelled out here are the client's own: Tidegate neither reads nor writes them.
+    fn image(&self, first: u64, acquires: u64, start_ms: u64) -> Image<'_> {
+        let refilled_ms = refilled_ms(start_ms, acquires);
+        let mut attributes = vec![
+            text(schema::PK, &self.pk),
+            text(schema::SK, bucket::STATE),
+            text(schema::ENTITY_ID, ENTITY),
+            text(schema::RESOURCE, RESOURCE),
+            number(bucket::LAST_REFILL, refilled_ms),
+            text(schema::GSI2PK, &self.resource_pk),
+            text(schema::GSI2SK, format!("BUCKET#{ENTITY}#{SHARD}")),
+            boolean("cascade", false),
+            text("GSI3PK", &self.entity_pk),
+            text("GSI3SK", format!("BUCKET#{RESOURCE}#{SHARD}")),
+            text(schema::GSI4PK, NAMESPACE),
+            text(schema::GSI4SK, format!("BUCKET#{ENTITY}#{RESOURCE}#{SHARD}")),
+            number(bucket::SHARD_COUNT, 1),
+            number("pgen", self.start_ms),
+            text("pinc", "c671b2cdb9bdb876"),
+            number(schema::TTL, refilled_ms / 1_000 + 420),
+        ];
+        for HotLimit { name, capacity, period, taken } in LIMITS {
+            let (since_refill, ever) = (acquires % ACQUIRES_PER_SECOND, first + acquires);
+            attributes.extend([
+                number(bucket::attribute(name, bucket::TOKENS), capacity - since_refill * taken),
+                number(bucket::attribute(name, bucket::CAPACITY), capacity),
+                number(bucket::attribute(name, bucket::REFILL_AMOUNT), capacity),
+                number(bucket::attribute(name, bucket::REFILL_PERIOD), period),
+                number(bucket::attribute(name, bucket::CONSUMED), ever * taken),
+            ]);
+        }
+        Image(attributes)
+    }
+}
+
+/// When the bucket was last refilled, `acquires` acquires after `start_ms`.
+const fn refilled_ms(start_ms: u64, acquires: u64) -> u64 {
+    start_ms + acquires / ACQUIRES_PER_SECOND * 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use serde_json::Value;
+    use tidegate_aws::stream;
+    use tidegate_domain::sequence::SequenceNumber;
+
+    use super::*;
+
+    fn bucket(records: u32) -> HotBucket {
+        HotBucket::new(records, EpochMillis::new(1_767_225_600_123).unwrap()).unwrap()
+    }
+
+    fn records(batch: &[u8]) -> Vec<Value> {
+        let batch: Value = serde_json::from_slice(batch).unwrap();
+        batch["Records"].as_array().unwrap().clone()
+    }
+
+    fn field(record: &Value, image: &str, limit: &str, field: &str) -> u64 {
+        record["dynamodb"][image][bucket::attribute(limit, field)]["N"].as_str().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_record_is_as_large_as_a_real_one() {
+        let mut bucket = bucket(100);
+        for batches in [0, 10_000] {
+            bucket.batches = batches;
+            let bytes = bucket.next_batch().unwrap().len();
+            assert!((240_000..256_000).contains(&bytes), "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn the_largest_batch_can_be_generated() {
+        let mut bucket = bucket(10_000);
+        let records = records(&bucket.next_batch().unwrap());
+        assert_eq!(records.len(), 10_000);
+        let seconds: HashSet<u64> =
+            records.iter().map(|r| r["dynamodb"]["ApproximateCreationDateTime"].as_u64().unwrap()).collect();
+        assert_eq!(seconds.len(), 11, "1,000 acquires a second, and the refill after the last one");
+    }
+
+    #[test]
+    fn sequence_numbers_and_consumption_rise_and_tokens_fall() {
+        let mut bucket = bucket(100);
+        let batches = [bucket.next_batch().unwrap(), bucket.next_batch().unwrap(), bucket.next_batch().unwrap()];
+        let records: Vec<_> = batches.iter().flat_map(|batch| records(batch)).collect();
+        let sequence = |record: &Value| {
+            let sequence = record["dynamodb"]["SequenceNumber"].as_str().unwrap();
+            assert_eq!(sequence.len(), SequenceNumber::MIN_DIGITS);
+            SequenceNumber::parse(sequence).unwrap()
+        };
+        assert!(records.is_sorted_by(|a, b| sequence(a) < sequence(b)));
+        for HotLimit { name, taken, .. } in LIMITS {
+            for record in &records {
+                let [new, old] = ["NewImage", "OldImage"];
+                assert_eq!(field(record, new, name, "tc") - field(record, old, name, "tc"), taken);
+                assert_eq!(field(record, old, name, "tk") - field(record, new, name, "tk"), taken);
+            }
+            let consumed = |record, image| field(record, image, name, "tc");
+            assert!(records.windows(2).all(|pair| consumed(&pair[0], "NewImage") == consumed(&pair[1], "OldImage")));
+        }
+    }
+
+    #[test]
+    fn every_record_decodes_as_a_change_of_the_bucket() {
+        for record in records(&bucket(10).next_batch().unwrap()) {
+            assert!(matches!(stream::decode(&record.to_string()), Ok(stream::Record::Change(_))), "{record}");
+        }
+    }
+}

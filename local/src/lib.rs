@@ -1,0 +1,30 @@
+//! All of Tidegate on embedded services, in one process: to see it work, to test it, to measure it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`dynamodb`], [`queue`] | the embedded services |
+//! | [`services`] | what a run needs: a table and a queue, embedded or elsewhere |
+//! | [`faults`] | throttling, errors, broken connections and crashes under the SDK |
+//! | [`mapping`] | the event source mapping, by AWS's rules |
+//! | [`pump`] | delivery of a stream shard to the handler, with faults on purpose |
+//! | [`stream`] | the table's stream in the words of Lambda |
+//! | [`traffic`] | clients at work, and the ledger of what they were granted |
+//! | [`books`] | usage by snapshot, read as the clients' readers read it, compared |
+//! | [`rollup`] | the run: clients, pump, comparison |
+//! | [`progress`], [`verdict`] | what a person sees of it |
+//! | `bench` | a function's release binary, measured from outside (Linux) |
+
+#[cfg(target_os = "linux")]
+pub mod bench;
+pub mod books;
+pub mod dynamodb;
+pub mod faults;
+pub mod mapping;
+pub mod progress;
+pub mod pump;
+pub mod queue;
+pub mod rollup;
+pub mod services;
+pub mod stream;
+pub mod traffic;
+pub mod verdict;

@@ -1,0 +1,91 @@
+//! All of Tidegate on embedded services, in one process.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use tidegate_aws::clock;
+use tidegate_local::{progress::Progress, rollup, services::Services, verdict};
+use tokio::signal::ctrl_c;
+
+/// Runs clients, table, stream and functions in one process, with faults on purpose, and compares
+/// every usage snapshot with what the clients were granted. Exit code 1 when one token is off.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    rollup: rollup::Options,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measures a function's release binary: start, CPU, memory, calls
+    #[cfg(target_os = "linux")]
+    Bench(tidegate_local::bench::Options),
+}
+
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// A DynamoDB that runs already, such as `http://127.0.0.1:8000`, instead of the embedded one
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+    /// Port of the embedded DynamoDB on 127.0.0.1; any free one if not given
+    #[arg(long, conflicts_with = "endpoint")]
+    port: Option<u16>,
+    /// Name of the bucket table, which must not exist yet; a new one each time if not given
+    #[arg(long)]
+    table: Option<String>,
+    /// Leaves the services open after the run, until Ctrl-C
+    #[arg(long)]
+    serve: bool,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let cli = Cli::parse();
+    tokio::select! {
+        code = run(cli) => code,
+        // Whatever was under way is dropped with the runtime, the embedded services with it.
+        stopped = ctrl_c() => {
+            stopped?;
+            eprintln!("stopped");
+            Ok(ExitCode::from(130))
+        }
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        #[cfg(target_os = "linux")]
+        Some(Command::Bench(options)) => tidegate_local::bench::run(options).await.map(|()| ExitCode::SUCCESS),
+        None => roll_up(cli.rollup, cli.place).await,
+    }
+}
+
+async fn roll_up(options: rollup::Options, place: Place) -> anyhow::Result<ExitCode> {
+    let table = match place.table {
+        Some(table) => table,
+        None => format!("tidegate-local-{}", clock::now()?),
+    };
+    let services = match &place.endpoint {
+        Some(endpoint) => Services::external(endpoint, &table).await?,
+        None => Services::embedded(place.port, &table).await?,
+    };
+    println!("DynamoDB at {}, table {table}, seed {}", services.endpoint, options.seed);
+    let outcome = rollup::run(&options, &services, &Progress::new(options.records)?).await?;
+    println!("{}", verdict::table(&outcome));
+    let problems = outcome.problems();
+    for problem in problems.iter().take(20) {
+        eprintln!("{problem}");
+    }
+    println!("{}", verdict::line(&outcome));
+    if place.serve {
+        println!("{}", verdict::invitation(&services));
+        ctrl_c().await.context("waiting for Ctrl-C")?;
+    }
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

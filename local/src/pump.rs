@@ -1,0 +1,260 @@
+//! Delivery of a stream shard to the very handler that Lambda runs, with faults on purpose.
+
+use std::{collections::BTreeMap, fmt, num::NonZeroUsize, sync::Arc, time::Duration};
+
+use futures::future;
+use rand::{RngExt as _, rngs::StdRng};
+use serde_json::value::RawValue;
+use tidegate_aws::stream::StreamEvent;
+use tokio::{task::JoinHandle, time::Instant};
+use usage_rollup::{
+    handler::{Handled, UsageRollup},
+    report::Report,
+};
+
+use crate::{
+    faults::FaultyHttp,
+    mapping::{Answer, Mapping, Settings, StreamRecord},
+    queue::EmbeddedQueue,
+};
+
+/// Time for an invocation: more than any needs here.
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Pumps a stream shard through `usage-rollup`.
+#[derive(Debug)]
+pub struct Pump {
+    function: Arc<UsageRollup>,
+    mapping: Mapping,
+    chaos: Option<Chaos>,
+    /// Invocations that the mapping gave up and that go on beside it.
+    stalled: Vec<JoinHandle<Handled>>,
+    tally: Tally,
+}
+
+/// What goes wrong on purpose between the mapping and the function.
+#[derive(Debug)]
+pub struct Chaos {
+    /// The share of deliveries that suffer a fault, from 0 to 1.
+    pub rate: f64,
+    /// The connection of the function to its table.
+    pub http: FaultyHttp,
+    /// The function's dead-letter queue.
+    pub queue: Arc<EmbeddedQueue>,
+    /// What draws the faults.
+    pub rng: StdRng,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// The function's own counts, over all invocations that came to an end.
+    pub report: Report,
+    /// Invocations that came to an end.
+    pub invocations: u64,
+    /// Deliveries with a fault, by what it was.
+    pub faults: BTreeMap<Fault, usize>,
+}
+
+/// What can go wrong with a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// The answer is lost: the whole batch comes again.
+    Repeated,
+    /// The tail of the batch comes again.
+    TailRepeated,
+    /// Two invocations have the same batch at the same time.
+    Doubled,
+    /// The invocation is given up by the mapping, and goes on beside the redelivery.
+    Stalled,
+    /// The invocation dies between two writes.
+    Crashed,
+    /// The batch is lost, and comes again cut to another size.
+    Recut,
+    /// The invocation has no time.
+    Late,
+    /// The dead-letter queue takes nothing.
+    QueueDown,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Repeated,
+        Self::TailRepeated,
+        Self::Doubled,
+        Self::Stalled,
+        Self::Crashed,
+        Self::Recut,
+        Self::Late,
+        Self::QueueDown,
+    ];
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Repeated => "batch delivered again, whole",
+            Self::TailRepeated => "tail of a batch delivered again",
+            Self::Doubled => "batch delivered twice at once",
+            Self::Stalled => "batch delivered again beside a stalled invocation",
+            Self::Crashed => "crash between two writes",
+            Self::Recut => "batch cut differently",
+            Self::Late => "invocation without time",
+            Self::QueueDown => "dead-letter queue down",
+        })
+    }
+}
+
+impl Pump {
+    /// A pump for one stream shard; without `chaos`, every delivery goes well.
+    #[must_use]
+    pub fn new(function: Arc<UsageRollup>, settings: Settings, chaos: Option<Chaos>) -> Self {
+        Self { function, mapping: Mapping::new(settings), chaos, stalled: Vec::new(), tally: Tally::default() }
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The records that the mapping gave up.
+    #[must_use]
+    pub fn given_up(&self) -> &[StreamRecord] {
+        self.mapping.given_up()
+    }
+
+    /// Delivers these records, behind those before them, until all are done. `done` is told how many
+    /// records each answer settled.
+    ///
+    /// # Errors
+    /// When the records make no event.
+    pub async fn deliver(
+        &mut self,
+        records: impl IntoIterator<Item = StreamRecord>,
+        done: impl Fn(usize),
+    ) -> anyhow::Result<()> {
+        self.mapping.offer(records);
+        while let Some(batch) = self.mapping.batch().map(<[StreamRecord]>::to_vec) {
+            let behind = self.mapping.behind();
+            let answer = self.invoke(&batch).await?;
+            self.mapping.answer(&answer);
+            done(behind - self.mapping.behind());
+        }
+        Ok(())
+    }
+
+    /// Waits for the invocations that stalled.
+    ///
+    /// # Errors
+    /// When one of them panicked.
+    pub async fn finish(&mut self) -> anyhow::Result<()> {
+        for stalled in std::mem::take(&mut self.stalled) {
+            self.count(&stalled.await?);
+        }
+        Ok(())
+    }
+
+    async fn invoke(&mut self, batch: &[StreamRecord]) -> anyhow::Result<Answer> {
+        let event = event(batch)?;
+        let Some(fault) = self.draw() else { return Ok(self.handle(&event).await) };
+        *self.tally.faults.entry(fault).or_default() += 1;
+        match fault {
+            Fault::Repeated => {
+                self.handle(&event).await;
+                Ok(Answer::Error)
+            }
+            Fault::TailRepeated => {
+                let answer = self.handle(&event).await;
+                self.handle(&self::event(&batch[batch.len() / 2..])?).await;
+                Ok(answer)
+            }
+            Fault::Doubled => {
+                let deadline = Instant::now() + TIMEOUT;
+                let invocation = || self.function.handle(&event, deadline);
+                let (first, second) = future::join(invocation(), invocation()).await;
+                self.count(&second);
+                Ok(self.count(&first))
+            }
+            Fault::Stalled => {
+                let function = Arc::clone(&self.function);
+                let stalled = async move { function.handle(&event, Instant::now() + TIMEOUT).await };
+                self.stalled.push(tokio::spawn(stalled));
+                Ok(Answer::Error)
+            }
+            Fault::Crashed => Ok(self.crash(&event).await),
+            Fault::Recut => {
+                let size = self.random(batch.len() * 2);
+                self.mapping.recut(NonZeroUsize::MIN.saturating_add(size));
+                Ok(Answer::Error)
+            }
+            Fault::Late => {
+                let handled = self.function.handle(&event, Instant::now()).await;
+                Ok(self.count(&handled))
+            }
+            Fault::QueueDown => {
+                self.refuse_letters(true);
+                let answer = self.handle(&event).await;
+                self.refuse_letters(false);
+                Ok(answer)
+            }
+        }
+    }
+
+    async fn handle(&mut self, event: &StreamEvent) -> Answer {
+        let handled = self.function.handle(event, Instant::now() + TIMEOUT).await;
+        self.count(&handled)
+    }
+
+    /// Kills the invocation after a few of its writes; it may be done by then.
+    async fn crash(&mut self, event: &StreamEvent) -> Answer {
+        let writes = self.random(4);
+        let Some(http) = self.chaos.as_ref().map(|chaos| chaos.http.clone()) else { return Answer::Error };
+        http.crash_after(writes);
+        let handled = tokio::select! {
+            handled = self.function.handle(event, Instant::now() + TIMEOUT) => Some(handled),
+            () = http.crashed() => None,
+        };
+        http.heal();
+        handled.map_or(Answer::Error, |handled| self.count(&handled))
+    }
+
+    fn refuse_letters(&self, refuse: bool) {
+        if let Some(chaos) = &self.chaos {
+            chaos.queue.refuse(refuse);
+        }
+    }
+
+    /// Whether a delivery suffers is drawn; what it suffers goes by turns, so that no kind is left out.
+    fn draw(&mut self) -> Option<Fault> {
+        let chaos = self.chaos.as_mut()?;
+        let suffered: usize = self.tally.faults.values().sum();
+        chaos.rng.random_bool(chaos.rate).then(|| Fault::ALL[suffered % Fault::ALL.len()])
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.chaos.as_mut().map_or(0, |chaos| chaos.rng.random_range(0..below))
+    }
+
+    fn count(&mut self, handled: &Handled) -> Answer {
+        self.tally.invocations += 1;
+        self.tally.report += &handled.report;
+        match &handled.answer {
+            Ok(response) => {
+                let failures = response.batch_item_failures.iter().map(|failure| failure.item_identifier.clone());
+                Answer::Failures(failures.collect())
+            }
+            Err(_) => Answer::Error,
+        }
+    }
+}
+
+/// The event of a batch, as Lambda hands it over.
+///
+/// # Errors
+/// When a record is no JSON.
+fn event(batch: &[StreamRecord]) -> anyhow::Result<StreamEvent> {
+    let records = batch.iter().map(|record| RawValue::from_string(record.json.to_string()));
+    Ok(StreamEvent { records: records.collect::<Result<_, _>>()? })
+}

@@ -1,0 +1,249 @@
+//! An SQS queue in this process: takes messages, keeps them, and refuses them when told to.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    net::Ipv4Addr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::{Context, Result};
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State},
+    http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::{net::TcpListener, sync::oneshot, task};
+
+/// The most bytes of a message: its body and its attributes' names, types and values.
+///
+/// AWS: [message quotas](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html).
+pub const MAX_MESSAGE_BYTES: usize = 1_048_576;
+
+/// A message that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The body.
+    pub body: String,
+    /// The message attributes' values; the base64 text of binary ones.
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// A standard queue, empty at first, served on loopback until it is dropped.
+///
+/// It understands `SendMessage` and nothing else. Its answers lack MD5 digests, which the SDK for
+/// Rust does not look at.
+#[derive(Debug)]
+pub struct EmbeddedQueue {
+    endpoint: String,
+    queue: Arc<Queue>,
+    /// The server stops when this is gone.
+    _running: oneshot::Sender<Infallible>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    url: String,
+    state: Mutex<QueueState>,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    messages: Vec<Message>,
+    refuses: bool,
+    refused: usize,
+}
+
+impl EmbeddedQueue {
+    /// Starts on a free port of 127.0.0.1. The server runs on the caller's runtime.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub async fn start() -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .context("the embedded queue cannot listen on a port of 127.0.0.1")?;
+        let endpoint = format!("http://{}", listener.local_addr()?);
+        let url = format!("{endpoint}/000000000000/parked");
+        let queue = Arc::new(Queue { url, state: Mutex::default() });
+        let router = Router::new()
+            .fallback(answer)
+            // SQS's own limit is on the message, whose JSON text may be six times as long.
+            .layer(DefaultBodyLimit::disable())
+            .with_state(Arc::clone(&queue));
+        let (running, dropped) = oneshot::channel();
+        let stopped = async {
+            // Nothing is ever sent: this ends when the sender is dropped.
+            let _: Result<Infallible, _> = dropped.await;
+        };
+        task::spawn(axum::serve(listener, router).with_graceful_shutdown(stopped).into_future());
+        Ok(Self { endpoint, queue, _running: running })
+    }
+
+    /// Where clients of SQS find it, like `http://127.0.0.1:40123`.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The queue's URL.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.queue.url
+    }
+
+    /// The messages taken so far, oldest first.
+    #[must_use]
+    pub fn messages(&self) -> Vec<Message> {
+        self.queue.state().messages.clone()
+    }
+
+    /// Refuses every message from now on, as if the queue had been deleted (400, `QueueDoesNotExist`,
+    /// which the SDK does not retry), or takes them again.
+    pub fn refuse(&self, refuses: bool) {
+        self.queue.state().refuses = refuses;
+    }
+
+    /// How many messages were turned away because of [`refuse`](Self::refuse).
+    #[must_use]
+    pub fn refused(&self) -> usize {
+        self.queue.state().refused
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SendMessage {
+    queue_url: String,
+    message_body: String,
+    #[serde(default)]
+    message_attributes: BTreeMap<String, Attribute>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Attribute {
+    data_type: String,
+    string_value: Option<String>,
+    binary_value: Option<String>,
+}
+
+impl SendMessage {
+    fn bytes(&self) -> usize {
+        let attribute = |(name, attribute): (&String, &Attribute)| {
+            name.len() + attribute.data_type.len() + attribute.string_value.as_ref().map_or(0, String::len)
+                // Base64 has four characters for three bytes.
+                + attribute.binary_value.as_ref().map_or(0, |value| value.trim_end_matches('=').len() * 3 / 4)
+        };
+        self.message_body.len() + self.message_attributes.iter().map(attribute).sum::<usize>()
+    }
+
+    fn into_message(self) -> Message {
+        let value = |attribute: Attribute| attribute.string_value.or(attribute.binary_value).unwrap_or_default();
+        Message {
+            body: self.message_body.chars().map(stored).collect(),
+            attributes: self.message_attributes.into_iter().map(|(name, attribute)| (name, value(attribute))).collect(),
+        }
+    }
+}
+
+/// What SQS stores of a character of a body: one that XML 1.0 does not allow is replaced.
+///
+/// AWS: [SendMessage](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html).
+fn stored(character: char) -> char {
+    match character {
+        '\t' | '\n' | '\r' | ' '..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'.. => character,
+        _ => char::REPLACEMENT_CHARACTER,
+    }
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, request: SendMessage) -> Result<usize, Error> {
+        let mut state = self.state();
+        if state.refuses {
+            state.refused += 1;
+            return Err(Error::NoSuchQueue);
+        }
+        if request.queue_url != self.url {
+            return Err(Error::NoSuchQueue);
+        }
+        if request.bytes() > MAX_MESSAGE_BYTES {
+            return Err(Error::TooLong);
+        }
+        state.messages.push(request.into_message());
+        Ok(state.messages.len())
+    }
+}
+
+async fn answer(State(queue): State<Arc<Queue>>, headers: HeaderMap, body: Bytes) -> Response {
+    if headers.get("x-amz-target").is_none_or(|target| target != "AmazonSQS.SendMessage") {
+        return Error::UnknownOperation.into_response();
+    }
+    let taken = match serde_json::from_slice(&body) {
+        Ok(request) => queue.take(request),
+        Err(_) => Err(Error::Malformed),
+    };
+    match taken {
+        Ok(number) => {
+            json_answer(StatusCode::OK, &json!({ "MessageId": format!("00000000-0000-4000-8000-{number:012}") }))
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+fn json_answer(status: StatusCode, body: &serde_json::Value) -> Response {
+    (status, [(CONTENT_TYPE, "application/x-amz-json-1.0")], body.to_string()).into_response()
+}
+
+#[derive(Clone, Copy)]
+enum Error {
+    Malformed,
+    NoSuchQueue,
+    TooLong,
+    UnknownOperation,
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let (status, kind, code, message) = match self {
+            Self::Malformed => (
+                StatusCode::BAD_REQUEST,
+                "com.amazon.coral.service#SerializationException",
+                "MalformedInput;Sender",
+                "The request is not a SendMessage request.",
+            ),
+            Self::NoSuchQueue => (
+                StatusCode::BAD_REQUEST,
+                "com.amazonaws.sqs#QueueDoesNotExist",
+                "AWS.SimpleQueueService.NonExistentQueue;Sender",
+                "The specified queue does not exist.",
+            ),
+            Self::TooLong => (
+                StatusCode::BAD_REQUEST,
+                "com.amazon.coral.service#InvalidParameterValueException",
+                "InvalidParameterValue;Sender",
+                "One or more parameters are invalid. Reason: Message must be shorter than 1048576 bytes.",
+            ),
+            Self::UnknownOperation => (
+                StatusCode::BAD_REQUEST,
+                "com.amazon.coral.service#UnknownOperationException",
+                "InvalidAction;Sender",
+                "This queue understands SendMessage only.",
+            ),
+        };
+        // Where there is this header, its code is the one that the SDK reports.
+        let code = [("x-amzn-query-error", code)];
+        (code, json_answer(status, &json!({ "__type": kind, "message": message }))).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests;

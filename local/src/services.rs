@@ -1,0 +1,80 @@
+//! The services that a run needs: embedded ones, or a DynamoDB that runs already.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tidegate_aws::{client, table};
+
+use crate::{
+    dynamodb::EmbeddedDynamoDb,
+    faults::{FaultRates, FaultyHttp, sdk_config},
+    queue::EmbeddedQueue,
+};
+
+/// A bucket table and a dead-letter queue, with undisturbed clients of both.
+#[derive(Debug)]
+pub struct Services {
+    /// Where DynamoDB listens.
+    pub endpoint: String,
+    /// The bucket table's name.
+    pub table: String,
+    /// A client of DynamoDB.
+    pub dynamodb: aws_sdk_dynamodb::Client,
+    /// A client of DynamoDB Streams.
+    pub streams: aws_sdk_dynamodbstreams::Client,
+    /// The dead-letter queue.
+    pub queue: Arc<EmbeddedQueue>,
+    /// Stops when it is dropped.
+    embedded: Option<EmbeddedDynamoDb>,
+}
+
+impl Services {
+    /// Starts an embedded DynamoDB, on a free port if none is given, and makes the table.
+    ///
+    /// # Errors
+    /// When the port is taken or the table cannot be made.
+    pub async fn embedded(port: Option<u16>, table: &str) -> anyhow::Result<Self> {
+        let embedded = EmbeddedDynamoDb::start(port).await?;
+        let endpoint = embedded.endpoint().to_owned();
+        Self::at(endpoint, table, Some(embedded)).await
+    }
+
+    /// Uses the DynamoDB at `endpoint`, and makes the table there.
+    ///
+    /// # Errors
+    /// When it cannot be reached or the table cannot be made.
+    pub async fn external(endpoint: &str, table: &str) -> anyhow::Result<Self> {
+        Self::at(endpoint.to_owned(), table, None).await
+    }
+
+    async fn at(endpoint: String, name: &str, embedded: Option<EmbeddedDynamoDb>) -> anyhow::Result<Self> {
+        let config = sdk_config(&endpoint, FaultyHttp::new(FaultRates::default(), 0));
+        let dynamodb = client::dynamodb(&config);
+        table::create(&dynamodb, name).await.with_context(|| format!("table {name} at {endpoint}"))?;
+        Ok(Self {
+            table: name.to_owned(),
+            dynamodb,
+            streams: aws_sdk_dynamodbstreams::Client::new(&config),
+            queue: Arc::new(EmbeddedQueue::start().await?),
+            endpoint,
+            embedded,
+        })
+    }
+
+    /// The ARN of the table's stream.
+    ///
+    /// # Errors
+    /// When the table cannot be described or has no stream.
+    pub async fn stream_arn(&self) -> anyhow::Result<String> {
+        let table = self.dynamodb.describe_table().table_name(&self.table).send().await?.table;
+        table.and_then(|table| table.latest_stream_arn).with_context(|| format!("table {} has no stream", self.table))
+    }
+
+    /// Deletes what has expired, as DynamoDB does in the background; how many items it was.
+    ///
+    /// # Errors
+    /// When the DynamoDB is not the embedded one.
+    pub fn expire(&self) -> anyhow::Result<usize> {
+        self.embedded.as_ref().context("only the embedded DynamoDB can be told to expire items")?.sweep_ttl()
+    }
+}

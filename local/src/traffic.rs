@@ -1,0 +1,322 @@
+//! Clients at work: buckets are created, drawn from, adjusted, refilled and removed, the way the
+//! real clients write them, and every grant is noted in a ledger.
+
+use std::collections::HashMap;
+
+use anyhow::Context as _;
+use aws_sdk_dynamodb::{
+    Client,
+    error::SdkError,
+    operation::{
+        put_item::PutItemError,
+        update_item::{UpdateItemError, builders::UpdateItemFluentBuilder},
+    },
+    types::{AttributeValue, ReturnValue},
+};
+use futures::{StreamExt, stream};
+use rand::{RngExt as _, SeedableRng, rngs::StdRng};
+use tidegate_aws::schema::{self, bucket};
+use tidegate_domain::{
+    bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard},
+    time::EpochMillis,
+    window::Window,
+};
+
+use crate::books::{Books, SnapshotName};
+
+const NAMESPACE: &str = "TQ5vSMvQTm4";
+const RESOURCES: [&str; 3] = ["api", "bedrock/claude", "batch"];
+/// The resource whose `tpm` is soft and starts empty, so that every acquire overdraws it.
+const SOFT: &str = "batch";
+const LIMITS: [&str; 2] = ["rpm", "tpm"];
+/// More than any run takes, in millitokens: running dry is not what this is about.
+const CAPACITY: i64 = 1_000_000_000_000;
+/// How many clients write at the same time.
+const CLIENTS: usize = 32;
+
+/// The clients of one table.
+#[derive(Debug)]
+pub struct Traffic {
+    client: Client,
+    table: String,
+    entities: u32,
+    shards: u32,
+    rng: StdRng,
+    ledger: Books,
+    poisoned: usize,
+}
+
+/// What a client does next.
+#[derive(Clone, Debug)]
+enum Act {
+    /// Takes whole tokens, speculatively; creates the bucket if there is none.
+    Acquire { bucket: Bucket, millitokens: [i64; 2] },
+    /// Corrects an earlier acquire on shard 0, up or down, by parts of tokens.
+    Adjust { bucket: Bucket, millitokens: [i64; 2] },
+    /// Refills shard 0 on the slow path: tokens come, nothing is consumed.
+    Refill { bucket: Bucket },
+    /// Deletes the bucket item, as TTL would.
+    Remove { bucket: Bucket },
+    /// A writer with a bug leaves a fractional counter in a bucket of its own.
+    Poison { number: usize },
+}
+
+#[derive(Clone, Debug)]
+struct Bucket {
+    entity: u32,
+    resource: &'static str,
+    shard: u32,
+}
+
+/// A counter's two readings around a write, by limit, in millitokens.
+struct Grant {
+    bucket: Bucket,
+    before: [i64; 2],
+    after: [i64; 2],
+    overdrawn: bool,
+}
+
+impl Traffic {
+    /// Clients of `entities` tenants, on buckets of `shards` shards each; the same `seed` gives the
+    /// same acts.
+    #[must_use]
+    pub fn new(client: Client, table: impl Into<String>, entities: u32, shards: u32, seed: u64) -> Self {
+        let rng = StdRng::seed_from_u64(seed);
+        Self { client, table: table.into(), entities, shards, rng, ledger: Books::default(), poisoned: 0 }
+    }
+
+    /// What was granted so far, by snapshot.
+    #[must_use]
+    pub fn ledger(&self) -> &Books {
+        &self.ledger
+    }
+
+    /// How many poison records were written so far.
+    #[must_use]
+    pub fn poisoned(&self) -> usize {
+        self.poisoned
+    }
+
+    /// Lets the clients act `acts` times at the simulated moment `now`, a share of `poison` of them
+    /// badly, and notes what they are granted. `acted` is called after each.
+    ///
+    /// # Errors
+    /// When the table refuses a write for another reason than a client's condition.
+    pub async fn act(&mut self, now: EpochMillis, acts: usize, poison: f64, acted: impl Fn()) -> anyhow::Result<()> {
+        let acts: Vec<Act> = (0..acts).map(|_| self.next(poison)).collect();
+        let this = &*self;
+        let mut grants = stream::iter(acts).map(async |act| this.perform(act, now).await).buffer_unordered(CLIENTS);
+        let mut granted = Vec::new();
+        while let Some(grant) = grants.next().await {
+            granted.extend(grant?);
+            acted();
+        }
+        drop(grants);
+        for grant in granted {
+            self.note(&grant, now);
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, poison: f64) -> Act {
+        if self.rng.random_bool(poison) {
+            self.poisoned += 1;
+            return Act::Poison { number: self.poisoned };
+        }
+        let mut bucket = Bucket {
+            entity: self.rng.random_range(0..self.entities),
+            resource: RESOURCES[self.rng.random_range(0..RESOURCES.len())],
+            shard: 0,
+        };
+        match self.rng.random_range(0..1000) {
+            0..80 => {
+                let mut part = || self.rng.random_range(-1_500..3_000);
+                Act::Adjust { millitokens: [part(), part()], bucket }
+            }
+            80..110 => Act::Refill { bucket },
+            110..115 => Act::Remove { bucket },
+            _ => {
+                bucket.shard = self.rng.random_range(0..self.shards);
+                Act::Acquire { bucket, millitokens: [1000, self.rng.random_range(1..2000) * 1000] }
+            }
+        }
+    }
+
+    async fn perform(&self, act: Act, now: EpochMillis) -> anyhow::Result<Option<Grant>> {
+        match act {
+            Act::Acquire { bucket, millitokens } => self.acquire(bucket, millitokens, now).await.map(Some),
+            Act::Adjust { bucket, millitokens } => self.draw(&bucket, millitokens).await,
+            Act::Refill { bucket } => self.refill(&bucket, now).await.map(|()| None),
+            Act::Remove { bucket } => self.remove(&bucket).await.map(|()| None),
+            Act::Poison { number } => self.poison(number).await.map(|()| None),
+        }
+    }
+
+    async fn acquire(&self, bucket: Bucket, millitokens: [i64; 2], now: EpochMillis) -> anyhow::Result<Grant> {
+        loop {
+            if let Some(grant) = self.draw(&bucket, millitokens).await? {
+                return Ok(grant);
+            }
+            // Only shard 0 is created by an acquire; the others are clones that have consumed nothing.
+            let first = if bucket.shard == 0 { millitokens } else { [0, 0] };
+            if self.create(&bucket, first, now).await? && bucket.shard == 0 {
+                return Ok(Grant { overdrawn: bucket.resource == SOFT, bucket, before: [0, 0], after: first });
+            }
+        }
+    }
+
+    /// The speculative write: `None` if there is no such bucket.
+    async fn draw(&self, bucket: &Bucket, millitokens: [i64; 2]) -> anyhow::Result<Option<Grant>> {
+        let mut adds = Vec::new();
+        let mut update = self.update(bucket)?.return_values(ReturnValue::AllNew);
+        for (limit, taken) in LIMITS.into_iter().zip(millitokens).chain([(Limit::WRITE_UNITS, 1000)]) {
+            let (tokens, consumed) =
+                (bucket::attribute(limit, bucket::TOKENS), bucket::attribute(limit, bucket::CONSUMED));
+            adds.push(format!("{tokens} :{limit}_given, {consumed} :{limit}_taken"));
+            update = update
+                .expression_attribute_values(format!(":{limit}_given"), number(-taken))
+                .expression_attribute_values(format!(":{limit}_taken"), number(taken));
+        }
+        let update = update.update_expression(format!("ADD {}", adds.join(", ")));
+        match update.send().await {
+            Ok(output) => {
+                let item = output.attributes.context("UpdateItem gave no attributes back")?;
+                let consumed = |limit| read(&item, &bucket::attribute(limit, bucket::CONSUMED));
+                let after = [consumed(LIMITS[0])?, consumed(LIMITS[1])?];
+                let before = [after[0] - millitokens[0], after[1] - millitokens[1]];
+                let soft = item.contains_key(&bucket::attribute(LIMITS[1], bucket::SOFT));
+                let debt = read(&item, &bucket::attribute(LIMITS[1], bucket::TOKENS))? < 0;
+                let overdrawn = soft && debt && millitokens[1] > 0;
+                Ok(Some(Grant { bucket: bucket.clone(), before, after, overdrawn }))
+            }
+            Err(error) => missing(error).map(|()| None),
+        }
+    }
+
+    /// Puts the bucket item if there is none: whether there was none.
+    async fn create(&self, bucket: &Bucket, consumed: [i64; 2], now: EpochMillis) -> anyhow::Result<bool> {
+        let pk = bucket.pk()?;
+        let mut item = HashMap::from([
+            (schema::PK.to_owned(), text(&pk)),
+            (schema::SK.to_owned(), text(bucket::STATE)),
+            (schema::ENTITY_ID.to_owned(), text(bucket.entity())),
+            (schema::RESOURCE.to_owned(), text(bucket.resource)),
+            (bucket::LAST_REFILL.to_owned(), number(now.get())),
+            (bucket::SHARD_COUNT.to_owned(), number(i64::from(self.shards))),
+        ]);
+        for (limit, consumed) in LIMITS.into_iter().zip(consumed).chain([(Limit::WRITE_UNITS, 1000)]) {
+            let soft = bucket.resource == SOFT && limit == LIMITS[1];
+            let stock = if soft { 0 } else { CAPACITY };
+            for (field, value) in [
+                (bucket::TOKENS, stock - consumed),
+                (bucket::CONSUMED, consumed),
+                (bucket::CAPACITY, CAPACITY),
+                (bucket::REFILL_AMOUNT, CAPACITY),
+                (bucket::REFILL_PERIOD, 60_000),
+            ] {
+                item.insert(bucket::attribute(limit, field), number(value));
+            }
+            if soft {
+                item.insert(bucket::attribute(limit, bucket::SOFT), AttributeValue::Bool(true));
+            }
+        }
+        let put = self.client.put_item().table_name(&self.table).set_item(Some(item));
+        match put.condition_expression("attribute_not_exists(PK)").send().await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.into_service_error() {
+                PutItemError::ConditionalCheckFailedException(_) => Ok(false),
+                error => Err(error).context("a client could not create a bucket"),
+            },
+        }
+    }
+
+    async fn refill(&self, bucket: &Bucket, now: EpochMillis) -> anyhow::Result<()> {
+        let refill = self
+            .update(bucket)?
+            .update_expression("SET rf = :now ADD b_rpm_tk :refill")
+            .expression_attribute_values(":now", number(now.get()))
+            .expression_attribute_values(":refill", number(1000));
+        refill.send().await.map(drop).or_else(missing)
+    }
+
+    async fn remove(&self, bucket: &Bucket) -> anyhow::Result<()> {
+        let delete = self.client.delete_item().table_name(&self.table).key(schema::PK, text(bucket.pk()?));
+        delete.key(schema::SK, text(bucket::STATE)).send().await.context("a bucket could not be removed")?;
+        Ok(())
+    }
+
+    async fn poison(&self, number: usize) -> anyhow::Result<()> {
+        let put = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .item(schema::PK, text(format!("{NAMESPACE}/BUCKET#poison-{number}#api#0")))
+            .item(schema::SK, text(bucket::STATE))
+            .item("b_rpm_tc", AttributeValue::N("1000.5".to_owned()));
+        put.send().await.context("poison could not be written")?;
+        Ok(())
+    }
+
+    fn update(&self, bucket: &Bucket) -> anyhow::Result<UpdateItemFluentBuilder> {
+        let update = self.client.update_item().table_name(&self.table).condition_expression("attribute_exists(PK)");
+        Ok(update.key(schema::PK, text(bucket.pk()?)).key(schema::SK, text(bucket::STATE)))
+    }
+
+    fn note(&mut self, grant: &Grant, now: EpochMillis) {
+        if grant.before == grant.after {
+            return;
+        }
+        for window in Window::ALL {
+            let snapshot = SnapshotName {
+                entity: grant.bucket.entity(),
+                resource: grant.bucket.resource.to_owned(),
+                window: window.to_string(),
+                start: window.containing(now).to_string(),
+            };
+            self.ledger.add_event(&snapshot);
+            for (limit, (before, after)) in LIMITS.into_iter().zip(grant.before.into_iter().zip(grant.after)) {
+                let tokens = after.div_euclid(1000) - before.div_euclid(1000);
+                self.ledger.add_tokens(&snapshot, limit, tokens.into());
+            }
+            if grant.overdrawn {
+                self.ledger.add_tokens(&snapshot, "tpm#od", 1);
+            }
+        }
+    }
+}
+
+impl Bucket {
+    fn entity(&self) -> String {
+        format!("tenant-{}", self.entity)
+    }
+
+    fn pk(&self) -> anyhow::Result<String> {
+        Ok(schema::bucket_pk(&BucketKey {
+            namespace: Namespace::new(NAMESPACE)?,
+            entity: Entity::new(self.entity())?,
+            resource: Resource::new(self.resource)?,
+            shard: Shard::new(self.shard),
+        }))
+    }
+}
+
+/// A client's condition failed because the bucket does not exist; anything else is an error.
+fn missing(error: SdkError<UpdateItemError>) -> anyhow::Result<()> {
+    match error.into_service_error() {
+        UpdateItemError::ConditionalCheckFailedException(_) => Ok(()),
+        error => Err(error).context("a client could not write a bucket"),
+    }
+}
+
+fn read(item: &HashMap<String, AttributeValue>, attribute: &str) -> anyhow::Result<i64> {
+    let value = item.get(attribute).and_then(|value| value.as_n().ok());
+    value.and_then(|number| number.parse().ok()).with_context(|| format!("{attribute} is {value:?}"))
+}
+
+fn text(value: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(value.into())
+}
+
+fn number(value: i64) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}

@@ -1,0 +1,155 @@
+//! What the scenarios share: a table, a queue, and `usage-rollup` between them.
+
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
+
+use anyhow::Context as _;
+use serde_json::{Value, value::RawValue};
+use tidegate_aws::{client, dead_letters::DeadLetterQueue, snapshots::Snapshots, stream::StreamEvent};
+use tidegate_domain::{time::EpochMillis, window::Window};
+use tidegate_local::{
+    books::{Books, SnapshotName},
+    faults::{FaultRates, FaultyHttp, sdk_config},
+    mapping::StreamRecord,
+    services::Services,
+};
+use tokio::time::{Duration, Instant};
+use usage_rollup::handler::{Handled, UsageRollup};
+
+/// `usage-rollup` on embedded services of its own.
+#[derive(Debug)]
+pub struct Scene {
+    /// The table and the queue, undisturbed.
+    pub services: Services,
+    /// The function's connection to the table.
+    pub http: FaultyHttp,
+    /// The function.
+    pub function: Arc<UsageRollup>,
+}
+
+impl Scene {
+    /// The function with all three windows and a dead-letter queue; its calls of the table meet faults
+    /// at these rates.
+    ///
+    /// # Errors
+    /// When the services do not start.
+    pub async fn new(rates: FaultRates, seed: u64) -> anyhow::Result<Self> {
+        let services = Services::embedded(None, "tidegate-test-buckets").await?;
+        let http = FaultyHttp::new(rates, seed);
+        let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, http.clone()));
+        let sqs = client::sqs(&sdk_config(services.queue.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
+        let function = UsageRollup {
+            windows: Window::ALL.to_vec(),
+            snapshots: Snapshots::new(dynamodb, &services.table, 90),
+            dead_letters: Some(DeadLetterQueue::new(sqs, services.queue.url())),
+            concurrency: NonZeroUsize::MIN.saturating_add(15),
+        };
+        Ok(Self { services, http, function: Arc::new(function) })
+    }
+
+    /// The same with a change to the function.
+    #[must_use]
+    pub fn with(self, change: impl FnOnce(&mut UsageRollup)) -> Self {
+        let mut function = UsageRollup::clone(&self.function);
+        change(&mut function);
+        Self { function: Arc::new(function), ..self }
+    }
+
+    /// One invocation with more time than it needs.
+    pub async fn invoke(&self, event: &StreamEvent) -> Handled {
+        self.function.handle(event, Instant::now() + Duration::from_mins(1)).await
+    }
+
+    /// The snapshots, as the clients' readers read them.
+    ///
+    /// # Errors
+    /// When a snapshot is one on which they fail.
+    pub async fn books(&self) -> anyhow::Result<Books> {
+        Books::read(&self.services.dynamodb, &self.services.table).await
+    }
+}
+
+/// The identifier that an invocation's answer names, if any.
+#[must_use]
+pub fn failure(handled: &Handled) -> Option<String> {
+    let failures = &handled.answer.as_ref().ok()?.batch_item_failures;
+    failures.first().and_then(|failure| failure.item_identifier.clone())
+}
+
+/// An event of these records.
+///
+/// # Errors
+/// When a record cannot be put into JSON.
+pub fn event<'a>(records: impl IntoIterator<Item = &'a Value>) -> anyhow::Result<StreamEvent> {
+    let records = records.into_iter().map(|record| RawValue::from_string(record.to_string()));
+    Ok(StreamEvent { records: records.collect::<Result<_, _>>()? })
+}
+
+/// The project's root.
+#[must_use]
+pub fn root() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// The stream that a real client, zae-limiter 0.17.0, caused in three hours over the turn of a year.
+///
+/// # Errors
+/// When the fixture is not as it should be.
+pub fn captured_records() -> anyhow::Result<Vec<StreamRecord>> {
+    let lines = std::fs::read_to_string(root().join("tests/fixtures/zae-limiter-0.17/records.ndjson"))?;
+    lines
+        .lines()
+        .map(|line| {
+            let record: Value = serde_json::from_str(line)?;
+            let sequence = record["dynamodb"]["SequenceNumber"].as_str().context("a record without sequence number")?;
+            Ok(StreamRecord { sequence: sequence.to_owned(), json: line.into() })
+        })
+        .collect()
+}
+
+/// What that client was granted, by snapshot: 242 of them. The truth tells only tokens; the events are
+/// counted here, one a record in which a limit's net consumption moved.
+///
+/// # Errors
+/// When the fixture is not as it should be.
+pub fn captured_truth() -> anyhow::Result<Books> {
+    let truth = std::fs::read_to_string(root().join("tests/fixtures/zae-limiter-0.17/truth.json"))?;
+    let truth: Value = serde_json::from_str(&truth)?;
+    let mut books = Books::default();
+    for (name, limits) in truth["usage"].as_object().context("usage is no object")? {
+        let [entity, resource, window, start] = name.split('|').collect::<Vec<_>>()[..] else {
+            anyhow::bail!("{name} is no snapshot");
+        };
+        let [entity, resource, window, start] = [entity, resource, window, start].map(str::to_owned);
+        let snapshot = SnapshotName { entity, resource, window, start };
+        for (limit, tokens) in limits.as_object().context("limits are no object")? {
+            books.add_tokens(&snapshot, limit, tokens.as_i64().context("tokens are no integer")?.into());
+        }
+    }
+    for record in captured_records()? {
+        count_event(&serde_json::from_str(&record.json)?, &mut books)?;
+    }
+    Ok(books)
+}
+
+fn count_event(record: &Value, books: &mut Books) -> anyhow::Result<()> {
+    let change = &record["dynamodb"];
+    let consumed = |limit: &str| {
+        let of = |image: &str| change[image][format!("b_{limit}_tc")]["N"].as_str().unwrap_or("0").to_owned();
+        of("NewImage") != of("OldImage")
+    };
+    if change["Keys"]["SK"]["S"] != "#STATE" || !(consumed("rpm") || consumed("tpm")) {
+        return Ok(());
+    }
+    let text =
+        |name: &str| change["NewImage"][name]["S"].as_str().map(str::to_owned).with_context(|| format!("no {name}"));
+    let created = change["ApproximateCreationDateTime"].as_i64().context("no creation time")?;
+    for window in Window::ALL {
+        books.add_event(&SnapshotName {
+            entity: text("entity_id")?,
+            resource: text("resource")?,
+            window: window.to_string(),
+            start: window.containing(EpochMillis::new(created * 1000)?).to_string(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! The stream of a real client gives exactly what that client was granted, however it is delivered.
+
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
+
+use proptest::prelude::*;
+use rand::{SeedableRng as _, rngs::StdRng};
+use tidegate_local::{
+    faults::FaultRates,
+    mapping::Settings,
+    pump::{Chaos, Fault, Pump},
+};
+use tidegate_tests::{Scene, captured_records, captured_truth};
+
+const SNAPSHOTS: usize = 242;
+
+fn settings(batch_size: usize) -> Settings {
+    Settings { batch_size: NonZeroUsize::MIN.saturating_add(batch_size - 1), bisect: true, max_retries: None }
+}
+
+/// Delivers the captured stream with faults and checks every snapshot; what faults there were.
+async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<BTreeMap<Fault, usize>> {
+    let scene = Scene::new(FaultRates::spread(rate), seed).await?;
+    let chaos = (rate > 0.0).then(|| Chaos {
+        rate,
+        http: scene.http.clone(),
+        queue: Arc::clone(&scene.services.queue),
+        rng: StdRng::seed_from_u64(seed),
+    });
+    let mut pump = Pump::new(Arc::clone(&scene.function), settings(batch_size), chaos);
+    pump.deliver(captured_records()?, |_| ()).await?;
+    pump.finish().await?;
+
+    let truth = captured_truth()?;
+    assert_eq!(truth.iter().count(), SNAPSHOTS);
+    let differences = scene.books().await?.differences(&truth);
+    assert!(differences.is_empty(), "batches of {batch_size}, faults {rate}, seed {seed}:\n{}", differences.join("\n"));
+    assert_eq!(scene.services.queue.messages(), []);
+    assert_eq!(pump.given_up(), []);
+    Ok(pump.tally().faults.clone())
+}
+
+#[tokio::test]
+async fn a_clean_delivery_is_exact() -> anyhow::Result<()> {
+    assert!(check(100, 0.0, 0).await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_batch_is_one_write_a_snapshot() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let mut pump = Pump::new(Arc::clone(&scene.function), settings(10_000), None);
+    pump.deliver(captured_records()?, |_| ()).await?;
+    assert_eq!(scene.http.writes(), SNAPSHOTS as u64);
+    let report = &pump.tally().report;
+    assert_eq!((report.records, report.changes, report.not_ours), (651, 636, 15));
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_kind_of_fault_is_survived() -> anyhow::Result<()> {
+    let faults = check(10, 0.4, 1).await?;
+    for fault in Fault::ALL {
+        assert!(faults.get(&fault).is_some_and(|count| *count > 0), "no {fault} in {faults:?}");
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_delivery_is_exact(batch_size in 1..700_usize, rate in 0.05..0.7_f64, seed: u64) {
+        // A batch of one is the costliest and no rarer than others in what it can show.
+        let batch_size = batch_size.max(5);
+        let runtime = tokio::runtime::Runtime::new()?;
+        runtime.block_on(check(batch_size, rate, seed)).map_err(|error| TestCaseError::fail(format!("{error:#}")))?;
+    }
+}
