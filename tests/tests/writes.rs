@@ -1,0 +1,247 @@
+//! What is written, when, and how often.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use serde_json::{Value, json};
+use tidegate_aws::stream::StreamEvent;
+use tidegate_domain::window::Window;
+use tidegate_local::faults::FaultRates;
+use tidegate_tests::{Scene, event, failure};
+use tokio::time::Instant;
+
+const CREATED: i64 = 1_767_223_800; // 2025-12-31T23:30:00Z
+
+/// A change of a bucket: limit and millitokens before and after.
+fn change(sequence: u64, shard: u32, created: i64, counters: &[(&str, i64, i64)]) -> Value {
+    let pk = format!("TQ5vSMvQTm4/BUCKET#user-1#api#{shard}");
+    let mut images = [json!({}), json!({})];
+    for (limit, before, after) in counters {
+        for (image, consumed) in images.iter_mut().zip([before, after]) {
+            image[format!("b_{limit}_tc")] = json!({"N": consumed.to_string()});
+        }
+    }
+    let [old, new] = images;
+    json!({
+        "eventName": "MODIFY",
+        "dynamodb": {
+            "ApproximateCreationDateTime": created, "Keys": {"PK": {"S": pk}, "SK": {"S": "#STATE"}},
+            "NewImage": new, "OldImage": old, "SequenceNumber": sequence_text(sequence),
+        },
+    })
+}
+
+fn sequence_text(sequence: u64) -> String {
+    format!("1{sequence:020}")
+}
+
+async fn item(scene: &Scene, sk: &str) -> anyhow::Result<HashMap<String, AttributeValue>> {
+    let text = |value: &str| AttributeValue::S(value.to_owned());
+    let get = scene.services.dynamodb.get_item().table_name(&scene.services.table).consistent_read(true);
+    let output = get.key("PK", text("TQ5vSMvQTm4/ENTITY#user-1")).key("SK", text(sk)).send().await?;
+    Ok(output.item.unwrap_or_default())
+}
+
+#[tokio::test]
+async fn a_hundred_records_of_a_bucket_are_two_writes_for_two_windows() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let scene = scene.with(|function| function.windows = vec![Window::Hourly, Window::Daily]);
+    let records: Vec<_> = (0..100)
+        .map(|at: u64| {
+            let before = i64::try_from(at).unwrap_or_default() * 1000;
+            change(at, 0, CREATED, &[("rpm", before, before + 1000), ("tpm", before * 7, (before + 1000) * 7)])
+        })
+        .collect();
+    let handled = scene.invoke(&event(&records)?).await;
+    assert_eq!(scene.http.writes(), 2);
+    assert_eq!((handled.report.postings, handled.report.posted, handled.report.writes), (2, 2, 2));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_snapshot_has_all_that_its_readers_want() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let records = [
+        change(1, 0, CREATED, &[("rpm", 999, 1000), ("tpm", 0, 2500), ("wcu", 0, 1000)]),
+        change(2, 3, CREATED, &[("rpm", 0, -500), ("wcu", 0, 1000)]),
+        // Nothing but the write units moved: no event.
+        change(3, 3, CREATED, &[("rpm", -500, -500), ("wcu", 1000, 2000)]),
+    ];
+    scene.invoke(&event(&records)?).await;
+    let text = |value: &str| AttributeValue::S(value.to_owned());
+    let number = |value: i64| AttributeValue::N(value.to_string());
+    let expected = HashMap::from([
+        ("PK", text("TQ5vSMvQTm4/ENTITY#user-1")),
+        ("SK", text("#USAGE#api#2025-12-31T00:00:00Z#daily")),
+        ("entity_id", text("user-1")),
+        ("resource", text("api")),
+        ("window", text("daily")),
+        ("window_start", text("2025-12-31T00:00:00Z")),
+        ("GSI2PK", text("TQ5vSMvQTm4/RESOURCE#api")),
+        ("GSI2SK", text("USAGE#2025-12-31T00:00:00Z#user-1")),
+        ("GSI4PK", text("TQ5vSMvQTm4")),
+        ("GSI4SK", text("TQ5vSMvQTm4/ENTITY#user-1")),
+        // 90 days after the day has ended.
+        ("ttl", number(1_767_225_600 + 90 * 86_400)),
+        ("total_events", number(2)),
+        // 1 - 0 and floor(-0.5) - 0: they cancel, and whole tokens they are.
+        ("tpm", number(2)),
+        ("#seq#0", text(&format!("{:0>40}", sequence_text(1)))),
+        ("#seq#3", text(&format!("{:0>40}", sequence_text(2)))),
+    ]);
+    let expected: HashMap<_, _> = expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let daily = item(&scene, "#USAGE#api#2025-12-31T00:00:00Z#daily").await?;
+    assert_eq!(daily, expected);
+    assert!(!item(&scene, "#USAGE#api#2025-12-31T23:00:00Z").await?.is_empty());
+    assert!(!item(&scene, "#USAGE#api#2025-12-01T00:00:00Z#monthly").await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_day_and_its_first_hour_are_two_items() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let midnight = 1_767_225_600;
+    scene.invoke(&event(&[change(1, 0, midnight, &[("rpm", 0, 1000)])])?).await;
+    scene.invoke(&event(&[change(2, 0, midnight + 3600, &[("rpm", 1000, 3000)])])?).await;
+    assert_eq!(item(&scene, "#USAGE#api#2026-01-01T00:00:00Z").await?["rpm"], AttributeValue::N("1".to_owned()));
+    assert_eq!(item(&scene, "#USAGE#api#2026-01-01T00:00:00Z#daily").await?["rpm"], AttributeValue::N("3".to_owned()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_limit_named_like_an_attribute_is_counted_beside_it() -> anyhow::Result<()> {
+    let names =
+        ["ttl", "window", "window_start", "resource", "entity_id", "total_events", "PK", "SK", "GSI2PK", "LSI5SK"];
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let counters: Vec<_> = names.iter().map(|name| (*name, 0, 5000)).collect();
+    let handled = scene.invoke(&event(&[change(1, 0, CREATED, &counters)])?).await;
+    assert_eq!(handled.report.posted, 3);
+    for (_, usage) in scene.books().await?.iter() {
+        assert_eq!(usage.events, 1);
+        for name in names {
+            assert_eq!(usage.tokens[&format!("{name}#")], 5, "{name}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn overdrafts_of_soft_limits_are_counted() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let mut records = [(0, 1000, "-1"), (1000, 2000, "-1000"), (2000, 1500, "-500"), (1500, 2500, "0")].map(
+        |(before, after, left)| {
+            let mut record = change(0, 0, CREATED, &[("tpm", before, after)]);
+            record["dynamodb"]["NewImage"]["b_tpm_tk"] = json!({"N": left});
+            record["dynamodb"]["NewImage"]["b_tpm_soft"] = json!({"BOOL": true});
+            record
+        },
+    );
+    for (at, record) in records.iter_mut().enumerate() {
+        record["dynamodb"]["SequenceNumber"] = json!(format!("1{at:020}"));
+    }
+    scene.invoke(&event(&records)?).await;
+    for (_, usage) in scene.books().await?.iter() {
+        assert_eq!((usage.tokens["tpm"], usage.tokens["tpm#od"], usage.events), (2, 2, 4));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_in_already_is_left_out_and_the_rest_is_added() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let records: Vec<_> = (0..6_u64)
+        .map(|at| {
+            change(
+                at,
+                u32::from(at % 2 == 1),
+                CREATED,
+                &[("rpm", at.cast_signed() * 1000, at.cast_signed() * 1000 + 1000)],
+            )
+        })
+        .collect();
+    assert_eq!(scene.invoke(&event(&records[..3])?).await.report.posted, 3);
+    let report = scene.invoke(&event(&records)?).await.report;
+    assert_eq!((report.posted, report.remainders, report.already_posted, report.writes), (0, 3, 0, 6));
+    let report = scene.invoke(&event(&records[2..])?).await.report;
+    assert_eq!((report.posted, report.remainders, report.already_posted, report.writes), (0, 0, 3, 3));
+    for (_, usage) in scene.books().await?.iter() {
+        assert_eq!((usage.tokens["rpm"], usage.events), (6, 6));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_snapshot_of_more_shards_than_a_write_takes_is_written_in_parts() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let scene = scene.with(|function| function.windows = vec![Window::Hourly]);
+    let records: Vec<_> = (0..200).map(|shard| change(shard.into(), shard, CREATED, &[("rpm", 0, 1000)])).collect();
+    let report = scene.invoke(&event(&records)?).await.report;
+    assert_eq!((report.posted, report.writes), (1, 4));
+    let report = scene.invoke(&event(&records)?).await.report;
+    assert_eq!((report.already_posted, report.writes), (1, 4));
+    for (_, usage) in scene.books().await?.iter() {
+        assert_eq!((usage.tokens["rpm"], usage.events), (200, 200));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_does_not_succeed_in_time_is_named_and_may_come_again() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let records: Vec<_> = (3..6_i64)
+        .map(|at| change(at.unsigned_abs(), 0, CREATED + 3600 * at, &[("rpm", at * 1000, at * 1000 + 1000)]))
+        .collect();
+    let batch = event(&records)?;
+    let handled = scene.function.handle(&batch, Instant::now()).await;
+    assert_eq!(failure(&handled), Some(sequence_text(3)));
+    assert!(handled.report.failed > 0 && handled.report.posted < handled.report.postings);
+    assert_eq!(failure(&scene.invoke(&batch).await), None);
+    let all: i128 = scene.books().await?.iter().map(|(_, usage)| usage.tokens["rpm"]).sum();
+    assert_eq!(all, 9);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_table_that_answers_only_with_errors_makes_the_batch_fail_at_its_lowest_record() -> anyhow::Result<()> {
+    for rates in [
+        FaultRates { throttled: 1.0, ..FaultRates::default() },
+        FaultRates { internal_before: 1.0, ..FaultRates::default() },
+        FaultRates { dropped_before: 1.0, ..FaultRates::default() },
+    ] {
+        let scene = Scene::new(rates, 0).await?;
+        let records = [change(8, 0, CREATED, &[("rpm", 0, 1000)]), change(9, 1, CREATED, &[("rpm", 0, 1000)])];
+        let handled = scene.invoke(&event(&records)?).await;
+        assert_eq!(failure(&handled), Some(sequence_text(8)));
+        assert_eq!((handled.report.failed, scene.http.writes()), (3, 0));
+        assert!(scene.http.counts().total() > 3, "each call was tried again");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_is_lost_is_not_made_twice() -> anyhow::Result<()> {
+    let rates = FaultRates { internal_after: 0.5, dropped_after: 0.4, ..FaultRates::default() };
+    let scene = Scene::new(rates, 7).await?;
+    for at in 0..10_i64 {
+        let records = [change(at.unsigned_abs(), 0, CREATED, &[("rpm", at * 1000, at * 1000 + 1000)])];
+        assert_eq!(failure(&scene.invoke(&event(&records)?).await), None);
+    }
+    assert!(scene.http.counts().unacknowledged() > 5);
+    for (_, usage) in scene.books().await?.iter() {
+        assert_eq!((usage.tokens["rpm"], usage.events), (10, 10));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn our_own_writes_and_other_items_cost_no_work() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let mut snapshot = change(1, 0, CREATED, &[("rpm", 0, 1000)]);
+    snapshot["dynamodb"]["Keys"] =
+        json!({"PK": {"S": "TQ5vSMvQTm4/ENTITY#user-1"}, "SK": {"S": "#USAGE#api#2026-01-01T00:00:00Z"}});
+    let handled = scene.invoke(&event(&[snapshot.clone(), snapshot])?).await;
+    assert_eq!((handled.report.not_ours, handled.report.postings, scene.http.writes()), (2, 0, 0));
+    let empty: StreamEvent = event(&[])?;
+    assert_eq!(failure(&scene.invoke(&empty).await), None);
+    Ok(())
+}
