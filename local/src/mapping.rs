@@ -65,6 +65,8 @@ pub struct Mapping {
     /// Batches that were cut, in stream order; the first is the one being processed.
     batches: VecDeque<Batch>,
     given_up: Vec<StreamRecord>,
+    /// The size of the next batch to be cut, if it is to be another than usual.
+    next_size: Option<NonZeroUsize>,
 }
 
 #[derive(Debug)]
@@ -77,7 +79,7 @@ impl Mapping {
     /// A mapping at the shard's trim horizon.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, waiting: VecDeque::new(), batches: VecDeque::new(), given_up: Vec::new() }
+        Self { settings, waiting: VecDeque::new(), batches: VecDeque::new(), given_up: Vec::new(), next_size: None }
     }
 
     /// Takes records that the shard has produced, in stream order.
@@ -88,10 +90,11 @@ impl Mapping {
     /// The batch to deliver now: the same until it is answered. `None` when nothing waits.
     pub fn batch(&mut self) -> Option<&[StreamRecord]> {
         if self.batches.is_empty() {
+            let size = self.next_size.take().unwrap_or(self.settings.batch_size).get();
             let mut records = Vec::new();
             let mut bytes = 0;
             while let Some(record) = self.waiting.front()
-                && records.len() < self.settings.batch_size.get()
+                && records.len() < size
                 && (records.is_empty() || bytes + record.json.len() <= MAX_BATCH_BYTES)
             {
                 bytes += record.json.len();
@@ -156,14 +159,14 @@ impl Mapping {
         Verdict::GivenUp
     }
 
-    /// Puts everything that is not done back in line, so that the next batch may be cut differently.
-    pub fn recut(&mut self, batch_size: NonZeroUsize) {
+    /// Puts everything that is not done back in line, and cuts the next batch to `size` for once.
+    pub fn recut(&mut self, size: NonZeroUsize) {
         for batch in self.batches.drain(..).rev() {
             for record in batch.records.into_iter().rev() {
                 self.waiting.push_front(record);
             }
         }
-        self.settings.batch_size = batch_size;
+        self.next_size = Some(size);
     }
 
     fn spent(&self, batch: &Batch) -> bool {
@@ -271,6 +274,8 @@ mod tests {
         mapping.answer(&Answer::Error);
         mapping.recut(NonZeroUsize::new(3).unwrap());
         assert_eq!(batch(&mut mapping), ["0", "1", "2"]);
+        mapping.answer(&failures(&[]));
+        assert_eq!(batch(&mut mapping), ["3", "4", "5"], "only the one batch is cut differently");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct Options {
     /// Share of deliveries and of writes that go wrong on purpose, from 0 to 0.9
     #[arg(long, default_value = "0.2", value_parser = share)]
     pub faults: f64,
-    /// The same seed gives the same traffic and the same faults
+    /// What the clients do and which faults are drawn; only the timing differs between two runs
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// The most records in one invocation
