@@ -48,6 +48,8 @@ struct Place {
 async fn main() -> anyhow::Result<ExitCode> {
     let cli = Cli::parse();
     tokio::select! {
+        // A run that waits for Ctrl-C itself ends as it means to.
+        biased;
         code = run(cli) => code,
         // Whatever was under way is dropped with the runtime, the embedded services with it.
         stopped = ctrl_c() => {

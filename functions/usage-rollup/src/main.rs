@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lambda_runtime::{Error, LambdaEvent, service_fn};
+use lambda_runtime::{LambdaEvent, service_fn};
 use tidegate_aws::{
     client, clock,
     dead_letters::DeadLetterQueue,
@@ -13,7 +13,7 @@ use tidegate_aws::{
 use usage_rollup::{config::Config, handler::UsageRollup, metrics};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Error> {
+async fn main() -> anyhow::Result<()> {
     telemetry::init_logs();
     let config = Config::from_env()?;
     let sdk = client::config_from_env().await;
@@ -26,9 +26,10 @@ async fn main() -> Result<(), Error> {
     let measured = &Metrics::to_stdout();
     lambda_runtime::run(service_fn(async move |event: LambdaEvent<StreamEvent>| {
         let started = Instant::now();
-        let handled = function.handle(&event.payload, clock::before(event.context.deadline)?).await;
+        let handled = function.handle(&event.payload, clock::answer_by(event.context.deadline)?).await;
         measured.emit(&metrics::invocation(&event.context.request_id, started.elapsed(), handled.report));
-        Ok::<_, Error>(handled.answer?)
+        Ok::<_, lambda_runtime::Error>(handled.answer?)
     }))
     .await
+    .map_err(anyhow::Error::from_boxed)
 }

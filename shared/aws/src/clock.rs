@@ -20,12 +20,39 @@ pub fn now() -> Result<EpochMillis, OutOfCalendar> {
 /// Kept back from an invocation's time for its answer: whoever is cut off cannot say what is done.
 const RESERVE: Duration = Duration::from_millis(500);
 
-/// The moment at which an invocation must begin to answer, if Lambda ends it `deadline` milliseconds
+/// The time of an invocation whose deadline is not known.
+const WITHOUT_DEADLINE: Duration = Duration::from_secs(30);
+
+/// The moment by which an invocation must begin to answer, if Lambda ends it `deadline` milliseconds
 /// after the epoch.
+///
+/// Nobody is invoked after the deadline, so one that has passed is none: cargo-lambda's emulator says
+/// 1970. An invocation then has 30 seconds.
 ///
 /// # Errors
 /// [`OutOfCalendar`] if the system's clock is set before 1970 or after the year 9998.
-pub fn before(deadline: u64) -> Result<Instant, OutOfCalendar> {
-    let now = u64::try_from(now()?.get()).unwrap_or_default();
-    Ok(Instant::now() + Duration::from_millis(deadline.saturating_sub(now)).saturating_sub(RESERVE))
+pub fn answer_by(deadline: u64) -> Result<Instant, OutOfCalendar> {
+    Ok(Instant::now() + time_to_work(deadline, now()?))
+}
+
+fn time_to_work(deadline: u64, now: EpochMillis) -> Duration {
+    match deadline.checked_sub(now.get().unsigned_abs()) {
+        None | Some(0) => WITHOUT_DEADLINE,
+        Some(left) => Duration::from_millis(left).saturating_sub(RESERVE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invocation_keeps_time_for_its_answer() {
+        let now = EpochMillis::new(1_767_225_600_000).unwrap();
+        let check = |deadline, expect| assert_eq!(time_to_work(deadline, now).as_millis(), expect, "{deadline}");
+        check(1_767_225_600_000 + 3_000, 2_500);
+        check(1_767_225_600_000 + 100, 0);
+        check(1_767_225_600_000, 30_000);
+        check(600, 30_000);
+    }
 }

@@ -210,3 +210,91 @@ fn add<'a, N: Default + std::ops::AddAssign>(sums: &mut BTreeMap<Limit<'a>, N>, 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        bucket::{BucketKey, Counter, Counters},
+        time::EpochMillis,
+        tokens::Millitokens,
+    };
+
+    /// Limit, net consumption in millitokens, and whether it is a soft limit in debt.
+    type Reading = (&'static str, i64, bool);
+
+    fn counters(readings: &[Reading]) -> Counters<'static> {
+        let counter = |consumed, overdrawn| Counter { consumed: Millitokens::new(consumed), overdrawn };
+        readings
+            .iter()
+            .map(|(limit, consumed, soft)| (Limit::new(*limit).unwrap(), counter(*consumed, *soft)))
+            .collect()
+    }
+
+    fn change(kind: ChangeKind, old: &[Reading], new: &[Reading]) -> BucketChange<'static> {
+        BucketChange {
+            bucket: BucketKey {
+                namespace: Namespace::new("ns").unwrap(),
+                entity: Entity::new("user-1").unwrap(),
+                resource: Resource::new("api").unwrap(),
+                shard: Shard::new(0),
+            },
+            sequence: SequenceNumber::parse("100000000000000000001").unwrap(),
+            created: EpochMillis::new(1_767_225_600_000).unwrap(),
+            kind,
+            old: counters(old),
+            new: counters(new),
+        }
+    }
+
+    /// `expect` holds tokens and overdrafts by limit; `None` is no posting at all.
+    fn check(change: BucketChange<'static>, expect: Option<&[(&str, i128, u64)]>) {
+        let postings = fold(&[change], &[Window::Daily]);
+        let tally = postings.first().map(Posting::tally);
+        let found = tally.as_ref().map(|tally| {
+            assert_eq!(tally.events, 1);
+            let overdrawn = |limit| tally.overdrawn.get(limit).copied().unwrap_or_default();
+            tally
+                .tokens
+                .iter()
+                .map(|(limit, tokens)| (limit.as_str(), tokens.get(), overdrawn(limit)))
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(found.as_deref(), expect);
+    }
+
+    #[test]
+    fn what_counts() {
+        use ChangeKind::{Created, Removed, Updated};
+        let rpm = |consumed| ("rpm", consumed, false);
+        check(change(Created, &[], &[rpm(2_500)]), Some(&[("rpm", 2, 0)]));
+        check(change(Updated, &[rpm(2_500)], &[rpm(3_000)]), Some(&[("rpm", 1, 0)]));
+        check(change(Updated, &[rpm(3_000)], &[rpm(1_999)]), Some(&[("rpm", -2, 0)]));
+        // Consumption below one token is an event all the same.
+        check(change(Updated, &[rpm(1_000)], &[rpm(1_001)]), Some(&[("rpm", 0, 0)]));
+        // A limit that was added to a bucket counts from nothing, one that was dropped not at all.
+        check(change(Updated, &[rpm(1_000)], &[rpm(1_000), ("tpm", 7_000, false)]), Some(&[("tpm", 7, 0)]));
+        check(change(Updated, &[rpm(1_000), ("tpm", 7_000, false)], &[rpm(1_000)]), None);
+        // Refills, removals, clones, and the write units.
+        check(change(Updated, &[rpm(1_000)], &[rpm(1_000)]), None);
+        check(change(Removed, &[rpm(1_000)], &[]), None);
+        check(change(Created, &[], &[rpm(0)]), None);
+        check(change(Updated, &[("wcu", 0, false)], &[("wcu", 1_000, false)]), None);
+    }
+
+    #[test]
+    fn overdrafts_count_only_where_consumption_rose() {
+        let soft = |consumed, debt| ("tpm", consumed, debt);
+        check(change(ChangeKind::Updated, &[soft(0, false)], &[soft(5_000, true)]), Some(&[("tpm", 5, 1)]));
+        check(change(ChangeKind::Updated, &[soft(5_000, true)], &[soft(4_000, true)]), Some(&[("tpm", -1, 0)]));
+        check(change(ChangeKind::Updated, &[soft(4_000, true)], &[soft(5_000, false)]), Some(&[("tpm", 1, 0)]));
+        check(change(ChangeKind::Updated, &[soft(4_000, true)], &[soft(4_000, true)]), None);
+    }
+
+    #[test]
+    fn a_record_that_is_in_a_batch_twice_counts_once() {
+        let once = change(ChangeKind::Created, &[], &[("rpm", 1_000, false)]);
+        let postings = fold(&[once.clone(), once], &[Window::Daily]);
+        assert_eq!(postings[0].tally().events, 1);
+    }
+}
