@@ -12,7 +12,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `runtime_api` | the Runtime API: hands out events, takes answers and errors |
+//! | [`runtime_api`] | the Runtime API: hands out events, takes answers and errors |
 //! | `aws_stub` | an AWS endpoint that says yes to everything and counts |
 //! | `local_server` | a server on a free port, for both |
 //! | `hot_bucket` | stream records of one bucket, as a client's writes cause them |
@@ -33,7 +33,7 @@ mod local_server;
 mod measure;
 mod meter;
 mod report;
-mod runtime_api;
+pub mod runtime_api;
 mod stream_record;
 
 use std::{ffi::OsString, io, path::PathBuf};

@@ -130,3 +130,6 @@ impl Usage {
         self.events == other.events && counted(self) == counted(other)
     }
 }
+
+#[cfg(test)]
+mod tests;

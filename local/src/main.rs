@@ -80,8 +80,7 @@ async fn roll_up(options: rollup::Options, place: Place) -> anyhow::Result<ExitC
     println!("DynamoDB at {}, table {table}, seed {}", services.endpoint, options.seed);
     let outcome = rollup::run(&options, &services, &Progress::new(options.records)?).await?;
     println!("{}", verdict::table(&outcome));
-    let problems = outcome.problems();
-    for problem in problems.iter().take(20) {
+    for problem in outcome.problems().iter().take(20) {
         eprintln!("{problem}");
     }
     println!("{}", verdict::line(&outcome));
@@ -89,5 +88,5 @@ async fn roll_up(options: rollup::Options, place: Place) -> anyhow::Result<ExitC
         println!("{}", verdict::invitation(&services));
         ctrl_c().await.context("waiting for Ctrl-C")?;
     }
-    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(ExitCode::from(outcome.exit_code()))
 }

@@ -1,5 +1,7 @@
 //! The event source mapping between a stream shard and a function, by AWS's rules.
 //!
+//! `MaximumRecordAgeInSeconds` has no counterpart: the records here are of a simulated time.
+//!
 //! Pure: it says which batch comes next and what an answer means for the checkpoint; who delivers the
 //! batch, and what goes wrong on the way, is the pump's business.
 //!
@@ -28,6 +30,11 @@ pub struct Settings {
     /// `MaximumRetryAttempts`; AWS's default is to retry until the records expire.
     pub max_retries: Option<u32>,
 }
+
+/// The most records in a batch.
+///
+/// AWS: [parameters](https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-params.html).
+pub const MAX_BATCH_SIZE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(9_999);
 
 /// The most bytes of records in a batch.
 ///

@@ -18,7 +18,7 @@ use usage_rollup::{handler::UsageRollup, report::Report};
 use crate::{
     books::Books,
     faults::{FaultCounts, FaultRates, FaultyHttp, sdk_config},
-    mapping::{Settings, StreamRecord},
+    mapping::{MAX_BATCH_SIZE, Settings, StreamRecord},
     progress::Progress,
     pump::{Chaos, Fault, Pump},
     services::Services,
@@ -41,17 +41,26 @@ pub struct Options {
     /// Share of deliveries and of writes that go wrong on purpose, from 0 to 0.9
     #[arg(long, default_value = "0.2", value_parser = share)]
     pub faults: f64,
-    /// What the clients do and which faults are drawn; only the timing differs between two runs
+    /// What the clients do and how faults are drawn; two runs differ in what meets what at which moment
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The most records in one invocation
-    #[arg(long, default_value = "500")]
+    /// The most records in one invocation, up to 10000
+    #[arg(long, default_value = "500", value_parser = batch_size)]
     pub batch_size: NonZeroUsize,
 }
 
 fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
     if (0.0..=0.9).contains(&share) { Ok(share) } else { Err(format!("{share} is not between 0 and 0.9")) }
+}
+
+fn batch_size(text: &str) -> Result<NonZeroUsize, String> {
+    let size: NonZeroUsize = text.parse().map_err(|_| format!("{text:?} is no number above 0"))?;
+    if size <= MAX_BATCH_SIZE {
+        Ok(size)
+    } else {
+        Err(format!("an event source mapping takes at most {MAX_BATCH_SIZE}"))
+    }
 }
 
 /// The clients' writes come in so many waves, with the stream read behind each.
@@ -108,6 +117,12 @@ impl Outcome {
         }
         problems
     }
+
+    /// What the process is to end with: 0 if everything is as it should be, else 1.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        u8::from(!self.problems().is_empty())
+    }
 }
 
 /// Runs clients and rollup against the services.
@@ -146,7 +161,6 @@ pub async fn run(options: &Options, services: &Services, progress: &Progress) ->
                 break;
             }
         }
-        // What is left are the snapshots' own records: they must cause nothing.
         drop(sender);
         anyhow::Ok(())
     };
@@ -159,6 +173,7 @@ pub async fn run(options: &Options, services: &Services, progress: &Progress) ->
     futures::try_join!(write, deliver)?;
     pumps.finish().await?;
 
+    // What is left are the snapshots' own records: they must cause nothing.
     let own = reader.drain(EpochMillis::new(START)?).await?;
     progress.read(own.values().map(Vec::len).sum());
     let postings = pumps.report().postings;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use aws_config::{retry::RetryConfig, timeout::TimeoutConfig};
 use tidegate_aws::{client, table};
 
 use crate::{
@@ -25,7 +26,7 @@ pub struct Services {
     /// The dead-letter queue.
     pub queue: Arc<EmbeddedQueue>,
     /// Stops when it is dropped.
-    embedded: Option<EmbeddedDynamoDb>,
+    _embedded: Option<EmbeddedDynamoDb>,
 }
 
 impl Services {
@@ -48,7 +49,12 @@ impl Services {
     }
 
     async fn at(endpoint: String, name: &str, embedded: Option<EmbeddedDynamoDb>) -> anyhow::Result<Self> {
-        let config = sdk_config(&endpoint, FaultyHttp::new(FaultRates::default(), 0));
+        // A client's write is not idempotent: one that is tried again unasked is not in its ledger.
+        let config = sdk_config(&endpoint, FaultyHttp::new(FaultRates::default(), 0))
+            .into_builder()
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(TimeoutConfig::disabled())
+            .build();
         let dynamodb = client::dynamodb(&config);
         table::create(&dynamodb, name).await.with_context(|| format!("table {name} at {endpoint}"))?;
         Ok(Self {
@@ -57,7 +63,7 @@ impl Services {
             streams: aws_sdk_dynamodbstreams::Client::new(&config),
             queue: Arc::new(EmbeddedQueue::start().await?),
             endpoint,
-            embedded,
+            _embedded: embedded,
         })
     }
 
@@ -68,13 +74,5 @@ impl Services {
     pub async fn stream_arn(&self) -> anyhow::Result<String> {
         let table = self.dynamodb.describe_table().table_name(&self.table).send().await?.table;
         table.and_then(|table| table.latest_stream_arn).with_context(|| format!("table {} has no stream", self.table))
-    }
-
-    /// Deletes what has expired, as DynamoDB does in the background; how many items it was.
-    ///
-    /// # Errors
-    /// When the DynamoDB is not the embedded one.
-    pub fn expire(&self) -> anyhow::Result<usize> {
-        self.embedded.as_ref().context("only the embedded DynamoDB can be told to expire items")?.sweep_ttl()
     }
 }

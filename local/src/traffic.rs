@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use aws_sdk_dynamodb::{
     Client,
     error::SdkError,
@@ -17,7 +17,7 @@ use futures::{StreamExt, stream};
 use rand::{RngExt as _, SeedableRng, rngs::StdRng};
 use tidegate_aws::schema::{self, bucket};
 use tidegate_domain::{
-    bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard},
+    bucket::{BucketKey, Entity, InvalidName, Limit, Namespace, Resource, Shard},
     time::EpochMillis,
     window::Window,
 };
@@ -31,6 +31,13 @@ const SOFT: &str = "batch";
 const LIMITS: [&str; 2] = ["rpm", "tpm"];
 /// More than any run takes, in millitokens: running dry is not what this is about.
 const CAPACITY: i64 = 1_000_000_000_000;
+/// What the reserved limit holds and gets back each second, in millitokens.
+const WRITE_UNITS: i64 = 1_000_000;
+/// What every write takes of the reserved limit, in millitokens.
+const WRITE: i64 = 1_000;
+/// How often an acquire is tried. A failure that is a lost race, to another creator or to a removal,
+/// does not come so often in a row: a bucket that refuses this many times is out of tokens.
+const TRIES: usize = 8;
 /// How many clients write at the same time.
 const CLIENTS: usize = 32;
 
@@ -145,7 +152,10 @@ impl Traffic {
     async fn perform(&self, act: Act, now: EpochMillis) -> anyhow::Result<Option<Grant>> {
         match act {
             Act::Acquire { bucket, millitokens } => self.acquire(bucket, millitokens, now).await.map(Some),
-            Act::Adjust { bucket, millitokens } => self.draw(&bucket, millitokens).await,
+            Act::Adjust { bucket, millitokens } => {
+                let update = self.update(&bucket)?;
+                self.take(update, &bucket, millitokens).await
+            }
             Act::Refill { bucket } => self.refill(&bucket, now).await.map(|()| None),
             Act::Remove { bucket } => self.remove(&bucket).await.map(|()| None),
             Act::Poison { number } => self.poison(number).await.map(|()| None),
@@ -153,23 +163,51 @@ impl Traffic {
     }
 
     async fn acquire(&self, bucket: Bucket, millitokens: [i64; 2], now: EpochMillis) -> anyhow::Result<Grant> {
-        loop {
-            if let Some(grant) = self.draw(&bucket, millitokens).await? {
+        for _ in 0..TRIES {
+            if let Some(grant) = self.draw(&bucket, millitokens, now).await? {
                 return Ok(grant);
             }
             // Only shard 0 is created by an acquire; the others are clones that have consumed nothing.
             let first = if bucket.shard == 0 { millitokens } else { [0, 0] };
             if self.create(&bucket, first, now).await? && bucket.shard == 0 {
-                return Ok(Grant { overdrawn: bucket.resource == SOFT, bucket, before: [0, 0], after: first });
+                return Ok(Grant { overdrawn: bucket.is_soft(), bucket, before: [0, 0], after: first });
             }
         }
+        bail!("the bucket {bucket:?} exists and refused {millitokens:?} millitokens {TRIES} times: it is out of tokens")
     }
 
-    /// The speculative write: `None` if there is no such bucket.
-    async fn draw(&self, bucket: &Bucket, millitokens: [i64; 2]) -> anyhow::Result<Option<Grant>> {
+    /// The speculative write: `None` if there is no such bucket, or if it expired or has too little.
+    async fn draw(
+        &self,
+        bucket: &Bucket,
+        millitokens: [i64; 2],
+        now: EpochMillis,
+    ) -> anyhow::Result<Option<Grant>> {
+        let enough = |limit| format!("{} >= :{limit}_taken", bucket::attribute(limit, bucket::TOKENS));
+        let [rpm, tpm] = LIMITS;
+        let mut conditions = vec![exists(), "(attribute_not_exists(#ttl) OR #ttl > :now)".to_owned()];
+        conditions.extend([rpm, Limit::WRITE_UNITS].map(enough));
+        if !bucket.is_soft() {
+            conditions.push(enough(tpm));
+        }
+        let update = self
+            .update(bucket)?
+            .condition_expression(conditions.join(" AND "))
+            .expression_attribute_names("#ttl", schema::TTL)
+            .expression_attribute_values(":now", number(now.get() / 1000));
+        self.take(update, bucket, millitokens).await
+    }
+
+    /// Takes tokens by `update`, which brings its condition: `None` if that fails.
+    async fn take(
+        &self,
+        update: UpdateItemFluentBuilder,
+        bucket: &Bucket,
+        millitokens: [i64; 2],
+    ) -> anyhow::Result<Option<Grant>> {
         let mut adds = Vec::new();
-        let mut update = self.update(bucket)?.return_values(ReturnValue::AllNew);
-        for (limit, taken) in LIMITS.into_iter().zip(millitokens).chain([(Limit::WRITE_UNITS, 1000)]) {
+        let mut update = update.return_values(ReturnValue::AllNew);
+        for (limit, taken) in LIMITS.into_iter().zip(millitokens).chain([(Limit::WRITE_UNITS, WRITE)]) {
             let (tokens, consumed) =
                 (bucket::attribute(limit, bucket::TOKENS), bucket::attribute(limit, bucket::CONSUMED));
             adds.push(format!("{tokens} :{limit}_given, {consumed} :{limit}_taken"));
@@ -189,39 +227,53 @@ impl Traffic {
                 let overdrawn = soft && debt && millitokens[1] > 0;
                 Ok(Some(Grant { bucket: bucket.clone(), before, after, overdrawn }))
             }
-            Err(error) => missing(error).map(|()| None),
+            Err(error) => refused(error).map(|()| None),
         }
     }
 
     /// Puts the bucket item if there is none: whether there was none.
     async fn create(&self, bucket: &Bucket, consumed: [i64; 2], now: EpochMillis) -> anyhow::Result<bool> {
-        let pk = bucket.pk()?;
-        let mut item = HashMap::from([
-            (schema::PK.to_owned(), text(&pk)),
-            (schema::SK.to_owned(), text(bucket::STATE)),
-            (schema::ENTITY_ID.to_owned(), text(bucket.entity())),
-            (schema::RESOURCE.to_owned(), text(bucket.resource)),
-            (bucket::LAST_REFILL.to_owned(), number(now.get())),
-            (bucket::SHARD_COUNT.to_owned(), number(i64::from(self.shards))),
-        ]);
-        for (limit, consumed) in LIMITS.into_iter().zip(consumed).chain([(Limit::WRITE_UNITS, 1000)]) {
-            let soft = bucket.resource == SOFT && limit == LIMITS[1];
+        let key = bucket.key()?;
+        let BucketKey { namespace, entity, resource, .. } = &key;
+        let mut item: HashMap<String, AttributeValue> = [
+            (schema::PK, text(schema::bucket_pk(&key))),
+            (schema::SK, text(bucket::STATE)),
+            (schema::ENTITY_ID, text(entity.as_str())),
+            (schema::RESOURCE, text(resource.as_str())),
+            (bucket::CASCADE, AttributeValue::Bool(false)),
+            (bucket::LAST_REFILL, number(now.get())),
+            (bucket::SHARD_COUNT, number(self.shards.into())),
+            (schema::GSI2PK, text(schema::resource_pk(namespace, resource))),
+            (schema::GSI2SK, text(schema::bucket_gsi2_sk(&key))),
+            (schema::GSI3PK, text(schema::entity_pk(namespace, entity))),
+            (schema::GSI3SK, text(schema::bucket_gsi3_sk(&key))),
+            (schema::GSI4PK, text(namespace.as_str())),
+            (schema::GSI4SK, text(schema::bucket_gsi4_sk(&key))),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        for (limit, consumed) in LIMITS.into_iter().zip(consumed).chain([(Limit::WRITE_UNITS, WRITE)]) {
+            let soft = bucket.is_soft() && limit == LIMITS[1];
+            // Write units get the same stock, beyond what they can hold: nobody refills them here.
             let stock = if soft { 0 } else { CAPACITY };
+            let (capacity, period) =
+                if limit == Limit::WRITE_UNITS { (WRITE_UNITS, 1_000) } else { (CAPACITY, 60_000) };
             for (field, value) in [
                 (bucket::TOKENS, stock - consumed),
                 (bucket::CONSUMED, consumed),
-                (bucket::CAPACITY, CAPACITY),
-                (bucket::REFILL_AMOUNT, CAPACITY),
-                (bucket::REFILL_PERIOD, 60_000),
+                (bucket::CAPACITY, capacity),
+                (bucket::REFILL_AMOUNT, capacity),
+                (bucket::REFILL_PERIOD, period),
             ] {
                 item.insert(bucket::attribute(limit, field), number(value));
             }
             if soft {
-                item.insert(bucket::attribute(limit, bucket::SOFT), AttributeValue::Bool(true));
+                // Clients renew it as it runs out; nobody asks here whether it has.
+                item.insert(bucket::attribute(limit, bucket::SOFT), number(now.get() + 60_000));
             }
         }
         let put = self.client.put_item().table_name(&self.table).set_item(Some(item));
-        match put.condition_expression("attribute_not_exists(PK)").send().await {
+        match put.condition_expression(format!("attribute_not_exists({})", schema::PK)).send().await {
             Ok(_) => Ok(true),
             Err(error) => match error.into_service_error() {
                 PutItemError::ConditionalCheckFailedException(_) => Ok(false),
@@ -231,12 +283,13 @@ impl Traffic {
     }
 
     async fn refill(&self, bucket: &Bucket, now: EpochMillis) -> anyhow::Result<()> {
+        let tokens = bucket::attribute(LIMITS[0], bucket::TOKENS);
         let refill = self
             .update(bucket)?
-            .update_expression("SET rf = :now ADD b_rpm_tk :refill")
+            .update_expression(format!("SET {} = :now ADD {tokens} :refill", bucket::LAST_REFILL))
             .expression_attribute_values(":now", number(now.get()))
             .expression_attribute_values(":refill", number(1000));
-        refill.send().await.map(drop).or_else(missing)
+        refill.send().await.map(drop).or_else(refused)
     }
 
     async fn remove(&self, bucket: &Bucket) -> anyhow::Result<()> {
@@ -250,15 +303,15 @@ impl Traffic {
             .client
             .put_item()
             .table_name(&self.table)
-            .item(schema::PK, text(format!("{NAMESPACE}/BUCKET#poison-{number}#api#0")))
+            .item(schema::PK, text(schema::bucket_pk(&key(format!("poison-{number}"), RESOURCES[0], 0)?)))
             .item(schema::SK, text(bucket::STATE))
-            .item("b_rpm_tc", AttributeValue::N("1000.5".to_owned()));
+            .item(bucket::attribute(LIMITS[0], bucket::CONSUMED), AttributeValue::N("1000.5".to_owned()));
         put.send().await.context("poison could not be written")?;
         Ok(())
     }
 
     fn update(&self, bucket: &Bucket) -> anyhow::Result<UpdateItemFluentBuilder> {
-        let update = self.client.update_item().table_name(&self.table).condition_expression("attribute_exists(PK)");
+        let update = self.client.update_item().table_name(&self.table).condition_expression(exists());
         Ok(update.key(schema::PK, text(bucket.pk()?)).key(schema::SK, text(bucket::STATE)))
     }
 
@@ -279,7 +332,7 @@ impl Traffic {
                 self.ledger.add_tokens(&snapshot, limit, tokens.into());
             }
             if grant.overdrawn {
-                self.ledger.add_tokens(&snapshot, "tpm#od", 1);
+                self.ledger.add_tokens(&snapshot, &format!("{}{}", LIMITS[1], schema::snapshot::OVERDRAWN), 1);
             }
         }
     }
@@ -290,18 +343,35 @@ impl Bucket {
         format!("tenant-{}", self.entity)
     }
 
-    fn pk(&self) -> anyhow::Result<String> {
-        Ok(schema::bucket_pk(&BucketKey {
-            namespace: Namespace::new(NAMESPACE)?,
-            entity: Entity::new(self.entity())?,
-            resource: Resource::new(self.resource)?,
-            shard: Shard::new(self.shard),
-        }))
+    fn is_soft(&self) -> bool {
+        self.resource == SOFT
+    }
+
+    fn key(&self) -> Result<BucketKey<'static>, InvalidName> {
+        key(self.entity(), self.resource, self.shard)
+    }
+
+    fn pk(&self) -> Result<String, InvalidName> {
+        Ok(schema::bucket_pk(&self.key()?))
     }
 }
 
-/// A client's condition failed because the bucket does not exist; anything else is an error.
-fn missing(error: SdkError<UpdateItemError>) -> anyhow::Result<()> {
+fn key(entity: String, resource: &'static str, shard: u32) -> Result<BucketKey<'static>, InvalidName> {
+    Ok(BucketKey {
+        namespace: Namespace::new(NAMESPACE)?,
+        entity: Entity::new(entity)?,
+        resource: Resource::new(resource)?,
+        shard: Shard::new(shard),
+    })
+}
+
+/// The condition that the item is there.
+fn exists() -> String {
+    format!("attribute_exists({})", schema::PK)
+}
+
+/// The client's condition failed; anything else is an error.
+fn refused(error: SdkError<UpdateItemError>) -> anyhow::Result<()> {
     match error.into_service_error() {
         UpdateItemError::ConditionalCheckFailedException(_) => Ok(()),
         error => Err(error).context("a client could not write a bucket"),

@@ -46,7 +46,7 @@ pub fn table(outcome: &Outcome) -> String {
         ("snapshot writes that reached the table", outcome.table_writes.to_string()),
         (
             "snapshot writes per client write",
-            format!("{:.3}", float(outcome.table_writes) / float(outcome.client_writes)),
+            format!("{:.3}", float(outcome.table_writes) / float(outcome.client_writes.max(1))),
         ),
         ("postings found in already, whole or in part", (report.already_posted + report.remainders).to_string()),
         ("poison records parked, of those written", format!("{} of {}", outcome.poison.1, outcome.poison.0)),

@@ -40,7 +40,7 @@ async fn an_insert_counts() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_removal_by_ttl_does_not_count() -> anyhow::Result<()> {
     let (_, handled) = invoke("remove-by-ttl.json").await?;
-    check(&handled, &Report { records: 1, changes: 1, ..Report::default() });
+    check(&handled, &Report { records: 1, changes: 1, unused: 1, ..Report::default() });
     Ok(())
 }
 

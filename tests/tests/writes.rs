@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
-use tidegate_aws::stream::StreamEvent;
+use tidegate_aws::{snapshots::Snapshots, stream::StreamEvent};
 use tidegate_domain::window::Window;
 use tidegate_local::faults::FaultRates;
 use tidegate_tests::{Scene, event, failure};
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 const CREATED: i64 = 1_767_223_800; // 2025-12-31T23:30:00Z
 
@@ -210,11 +210,36 @@ async fn a_table_that_answers_only_with_errors_makes_the_batch_fail_at_its_lowes
     ] {
         let scene = Scene::new(rates, 0).await?;
         let records = [change(8, 0, CREATED, &[("rpm", 0, 1000)]), change(9, 1, CREATED, &[("rpm", 0, 1000)])];
-        let handled = scene.invoke(&event(&records)?).await;
+        let deadline = Instant::now() + Duration::from_millis(200);
+        let handled = scene.function.handle(&event(&records)?, deadline).await;
         assert_eq!(failure(&handled), Some(sequence_text(8)));
         assert_eq!((handled.report.failed, scene.http.writes()), (3, 0));
+        assert!(Instant::now() >= deadline, "calls are tried again until there is no time left");
         assert!(scene.http.counts().total() > 3, "each call was tried again");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_table_that_does_not_answer_makes_the_batch_fail_in_time() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    scene.http.crash_after(0);
+    let batch = event(&[change(8, 0, CREATED, &[("rpm", 0, 1000)])])?;
+    let handled = scene.function.handle(&batch, Instant::now() + Duration::from_millis(100)).await;
+    assert_eq!((failure(&handled), handled.report.failed), (Some(sequence_text(8)), 3));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_snapshots_first_expiry_stays() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    scene.invoke(&event(&[change(1, 0, CREATED, &[("rpm", 0, 1000)])])?).await;
+    let before = item(&scene, "#USAGE#api#2025-12-31T23:00:00Z").await?;
+    let shorter = Snapshots::new(scene.services.dynamodb.clone(), &scene.services.table, 7);
+    let scene = scene.with(|function| function.snapshots = shorter);
+    scene.invoke(&event(&[change(2, 0, CREATED, &[("rpm", 1000, 3000)])])?).await;
+    let after = item(&scene, "#USAGE#api#2025-12-31T23:00:00Z").await?;
+    assert_eq!((&after["ttl"], &after["rpm"]), (&before["ttl"], &AttributeValue::N("3".to_owned())));
     Ok(())
 }
 

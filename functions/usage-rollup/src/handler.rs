@@ -1,24 +1,26 @@
-//! One invocation: decode, fold, post, park, answer.
+//! One invocation: decode, park, fold, post, answer.
 
-use std::{collections::HashSet, error::Error, num::NonZeroUsize};
+use std::{error::Error, num::NonZeroUsize};
 
 use aws_lambda_events::streams::{DynamoDbBatchItemFailure, DynamoDbEventResponse};
 use futures::{StreamExt, stream::FuturesUnordered};
 use tidegate_aws::{
-    dead_letters::{DeadLetter, DeadLetterQueue},
+    dead_letters::DeadLetterQueue,
     error::StoreError,
     snapshots::{self, Receipt, Snapshots},
-    stream::{Record, StreamEvent, decode, sequence_number},
+    stream::StreamEvent,
 };
 use tidegate_domain::{
-    bucket::BucketChange,
     sequence::SequenceNumber,
     usage::{self, Posting},
     window::Window,
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::report::Report;
+use crate::{
+    batch::{Batch, Parcel, Refusal, lacking},
+    report::Report,
+};
 
 /// The function: what it writes to, and how.
 #[derive(Clone, Debug)]
@@ -54,29 +56,59 @@ impl UsageRollup {
     /// done and is not done again, so any redelivery is safe, also after a crash.
     pub async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Handled {
         let batch = Batch::decode(event);
-        let postings = usage::fold(&batch.changes, &self.windows);
-        let mut report = batch.report();
-        report.postings = postings.len();
+        let mut report = Report {
+            records: event.records.len(),
+            not_ours: batch.not_ours,
+            changes: batch.changes.len(),
+            poison: batch.poison.len(),
+            ..Report::default()
+        };
 
-        let mut failures = Vec::new();
-        let mut parcels = batch.poison;
-        for (posting, result) in self.for_each(&postings, Self::post, deadline).await {
-            let snapshot = || snapshots::describe(posting.snapshot());
+        // Parked before anything is counted: what lies behind a record that could not be parked waits,
+        // and comes again with it. Counted now, it would carry watermarks past that record, which would
+        // pass for counted once it can be decoded.
+        let unparked = self.park_all(&batch.poison, deadline, &mut report).await;
+        let blocking = unparked.into_iter().min_by_key(|parcel| (parcel.changes_before, parcel.sequence));
+        let changes = batch.changes_before(blocking);
+        report.withheld = batch.changes.len() - changes.len();
+        let mut failures: Vec<_> = blocking.map(|parcel| parcel.sequence).into_iter().collect();
+
+        let postings = usage::fold(changes, &self.windows);
+        report.postings = postings.len();
+        report.unused = changes.len() - used(&postings);
+        let mut refusals = Vec::new();
+        for result in self.for_each(&postings, Self::post, deadline).await {
             match result {
                 Ok(receipt) => report.count(receipt),
-                Err(error) if error.is_retryable() => {
+                Err(NotPosted { posting, error, unposted }) if error.is_retryable() => {
                     report.failed += 1;
-                    tracing::warn!(snapshot = snapshot(), error = causes(&error), "posting failed");
-                    failures.extend(posting.sequences().map(Some).min());
+                    let snapshot = snapshots::describe(posting.snapshot());
+                    tracing::warn!(snapshot, error = causes(&error), "posting failed");
+                    failures.push(unposted.iter().flat_map(Posting::sequences).min());
                 }
-                Err(error) => {
+                Err(NotPosted { posting, error, unposted }) => {
                     report.refused += 1;
-                    tracing::error!(snapshot = snapshot(), error = causes(&error), "posting refused");
-                    parcels.extend(refused(event, posting, &causes(&error)));
+                    let (snapshot, reason) = (snapshots::describe(posting.snapshot()), causes(&error));
+                    tracing::error!(snapshot, error = reason, "posting refused");
+                    refusals.push(Refusal { postings: unposted, reason });
                 }
             }
         }
-        for (parcel, result) in self.for_each(&parcels, Self::park, deadline).await {
+        let lacking = lacking(event, &refusals);
+        let unparked = self.park_all(&lacking, deadline, &mut report).await;
+        failures.extend(unparked.into_iter().map(|parcel| parcel.sequence));
+        Handled { report, answer: answer(failures) }
+    }
+
+    /// Parks records; those that could not be parked.
+    async fn park_all<'p, 'a>(
+        &'p self,
+        parcels: &'p [Parcel<'a>],
+        deadline: Instant,
+        report: &mut Report,
+    ) -> Vec<&'p Parcel<'a>> {
+        let mut unparked = Vec::new();
+        for (parcel, result) in self.for_each(parcels, Self::park, deadline).await {
             let (sequence, reason) = (parcel.sequence.as_ref().map(SequenceNumber::as_str), &parcel.letter.reason);
             match result {
                 Ok(()) => {
@@ -86,24 +118,25 @@ impl UsageRollup {
                 Err(error) => {
                     report.unparked += 1;
                     tracing::error!(sequence, reason, error = causes(&error), "record neither counted nor parked");
-                    failures.push(parcel.sequence);
+                    unparked.push(parcel);
                 }
             }
         }
-        Handled { report, answer: answer(failures) }
-    }
-
-    async fn post<'p, 'a>(
-        &self,
-        posting: &'p Posting<'a>,
-        deadline: Instant,
-    ) -> (&'p Posting<'a>, Result<Receipt, CallError>) {
-        (posting, within(deadline, self.snapshots.post(posting)).await)
+        unparked
     }
 
     async fn park<'p, 'a>(&self, parcel: &'p Parcel<'a>, deadline: Instant) -> (&'p Parcel<'a>, Result<(), CallError>) {
         let Some(queue) = &self.dead_letters else { return (parcel, Err(CallError::NoQueue)) };
-        (parcel, within(deadline, queue.park(&parcel.letter)).await)
+        let parked = timeout_at(deadline, queue.park(&parcel.letter)).await;
+        (parcel, parked.map_err(|_| CallError::Deadline).and_then(|parked| Ok(parked?)))
+    }
+
+    async fn post<'p, 'a>(&self, posting: &'p Posting<'a>, deadline: Instant) -> Result<Receipt, NotPosted<'p, 'a>> {
+        match timeout_at(deadline, self.snapshots.post(posting)).await {
+            Ok(Ok(receipt)) => Ok(receipt),
+            Ok(Err(error)) => Err(NotPosted { posting, error: error.source.into(), unposted: error.unposted }),
+            Err(_) => Err(NotPosted { posting, error: CallError::Deadline, unposted: vec![posting.clone()] }),
+        }
     }
 
     /// Makes a call for each item, as many at the same time as are allowed.
@@ -128,74 +161,19 @@ impl UsageRollup {
     }
 }
 
-/// A batch, decoded record by record.
-struct Batch<'a> {
-    not_ours: usize,
-    changes: Vec<BucketChange<'a>>,
-    poison: Vec<Parcel<'a>>,
+/// How many changes the postings count. Each has a part in one posting of every window.
+fn used(postings: &[Posting<'_>]) -> usize {
+    let window = |posting: &Posting<'_>| posting.snapshot().period.window();
+    let Some(first) = postings.first().map(window) else { return 0 };
+    postings.iter().filter(|posting| window(posting) == first).map(|posting| posting.sequences().count()).sum()
 }
 
-/// A record to be parked.
-struct Parcel<'a> {
-    /// `None` if the record has none that could be reported.
-    sequence: Option<SequenceNumber>,
-    letter: DeadLetter<'a>,
-}
-
-impl<'a> Batch<'a> {
-    fn decode(event: &'a StreamEvent) -> Self {
-        let mut batch = Self { not_ours: 0, changes: Vec::with_capacity(event.records.len()), poison: Vec::new() };
-        for record in event.records.iter().map(|record| record.get()) {
-            match decode(record) {
-                Ok(Record::Change(change)) => batch.changes.push(change),
-                Ok(Record::NotOurs) => batch.not_ours += 1,
-                Err(error) => batch.poison.push(Parcel {
-                    sequence: sequence_number(record),
-                    letter: DeadLetter { record, reason: error.to_string(), snapshot: None },
-                }),
-            }
-        }
-        batch
-    }
-
-    fn report(&self) -> Report {
-        Report {
-            records: self.not_ours + self.changes.len() + self.poison.len(),
-            not_ours: self.not_ours,
-            changes: self.changes.len(),
-            poison: self.poison.len(),
-            ..Report::default()
-        }
-    }
-}
-
-/// The records of a posting that its table will never take, each with the snapshot that lacks it.
-fn refused<'a>(event: &'a StreamEvent, posting: &Posting<'_>, reason: &str) -> Vec<Parcel<'a>> {
-    let sequences: HashSet<_> = posting.sequences().collect();
-    let snapshot = snapshots::describe(posting.snapshot());
-    event
-        .records
-        .iter()
-        .map(|record| (record.get(), sequence_number(record.get())))
-        .filter(|(_, sequence)| sequence.is_some_and(|sequence| sequences.contains(&sequence)))
-        .map(|(record, sequence)| Parcel {
-            sequence,
-            letter: DeadLetter { record, reason: reason.to_owned(), snapshot: Some(snapshot.clone()) },
-        })
-        .collect()
-}
-
-/// Names the lowest failure. An identifier that is null, empty or unknown would fail the whole batch
-/// anyway, and without a reason that anyone could read.
-fn answer(failures: Vec<Option<SequenceNumber>>) -> Result<DynamoDbEventResponse, Unreportable> {
-    let failures: Vec<_> = failures.into_iter().collect::<Option<_>>().ok_or(Unreportable)?;
-    let mut response = DynamoDbEventResponse::default();
-    if let Some(lowest) = failures.iter().min() {
-        let mut failure = DynamoDbBatchItemFailure::default();
-        failure.item_identifier = Some(lowest.to_string());
-        response.batch_item_failures.push(failure);
-    }
-    Ok(response)
+/// A posting that is not in, or not known to be in.
+struct NotPosted<'p, 'a> {
+    posting: &'p Posting<'a>,
+    error: CallError,
+    /// The part of it that is not.
+    unposted: Vec<Posting<'a>>,
 }
 
 /// Why a call did not succeed.
@@ -211,15 +189,21 @@ enum CallError {
 
 impl CallError {
     fn is_retryable(&self) -> bool {
-        match self {
-            Self::Deadline | Self::NoQueue => true,
-            Self::Store(error) => error.is_retryable(),
-        }
+        !matches!(self, Self::Store(error) if !error.is_retryable())
     }
 }
 
-async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, CallError> {
-    Ok(timeout_at(deadline, call).await.map_err(|_| CallError::Deadline)??)
+/// Names the lowest failure. An identifier that is null, empty or unknown would fail the whole batch
+/// anyway, and without a reason that anyone could read.
+fn answer(failures: Vec<Option<SequenceNumber>>) -> Result<DynamoDbEventResponse, Unreportable> {
+    let failures: Vec<_> = failures.into_iter().collect::<Option<_>>().ok_or(Unreportable)?;
+    let mut response = DynamoDbEventResponse::default();
+    if let Some(lowest) = failures.iter().min() {
+        let mut failure = DynamoDbBatchItemFailure::default();
+        failure.item_identifier = Some(lowest.to_string());
+        response.batch_item_failures.push(failure);
+    }
+    Ok(response)
 }
 
 /// An error and what caused it, in one line.

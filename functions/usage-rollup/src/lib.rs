@@ -4,10 +4,12 @@
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | the environment variables, read and checked once |
-//! | [`handler`] | decode, fold, post, park, answer |
+//! | [`handler`] | decode, park, fold, post, answer |
+//! | `batch` | a batch, decoded record by record |
 //! | [`report`] | what an invocation did, in numbers |
 //! | [`metrics`] | those numbers as CloudWatch metrics |
 
+mod batch;
 pub mod config;
 pub mod handler;
 pub mod metrics;

@@ -1,8 +1,8 @@
 //! The Lambda function `usage-rollup`.
 
-use std::time::Instant;
+use std::{error::Error, time::Instant};
 
-use lambda_runtime::{LambdaEvent, service_fn};
+use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
 use tidegate_aws::{
     client, clock,
     dead_letters::DeadLetterQueue,
@@ -26,10 +26,15 @@ async fn main() -> anyhow::Result<()> {
     let measured = &Metrics::to_stdout();
     lambda_runtime::run(service_fn(async move |event: LambdaEvent<StreamEvent>| {
         let started = Instant::now();
-        let handled = function.handle(&event.payload, clock::answer_by(event.context.deadline)?).await;
+        let deadline = clock::answer_by(event.context.deadline).map_err(|error| diagnostic("ClockError", &error))?;
+        let handled = function.handle(&event.payload, deadline).await;
         measured.emit(&metrics::invocation(&event.context.request_id, started.elapsed(), handled.report));
-        Ok::<_, lambda_runtime::Error>(handled.answer?)
+        handled.answer.map_err(|error| diagnostic("Unreportable", &error))
     }))
     .await
     .map_err(anyhow::Error::from_boxed)
+}
+
+fn diagnostic(error_type: &str, error: &impl Error) -> Diagnostic {
+    Diagnostic { error_type: error_type.to_owned(), error_message: error.to_string() }
 }

@@ -29,6 +29,12 @@ pub struct Report {
     /// Dead letters that could not be sent.
     #[metrics(unit = Count)]
     pub unparked: usize,
+    /// Changes behind a record that could not be parked: they wait, and come again with it.
+    #[metrics(unit = Count)]
+    pub withheld: usize,
+    /// Changes that add to no snapshot: refills, removals, clones, records that the batch has twice.
+    #[metrics(unit = Count)]
+    pub unused: usize,
     /// Snapshots that the batch adds to.
     #[metrics(unit = Count)]
     pub postings: usize,
@@ -44,7 +50,7 @@ pub struct Report {
     /// Postings that the table will never take.
     #[metrics(unit = Count)]
     pub refused: usize,
-    /// Postings that did not succeed before the deadline.
+    /// Postings that did not succeed, and come again.
     #[metrics(unit = Count)]
     pub failed: usize,
     /// Conditional writes made for the postings that succeeded.
@@ -73,6 +79,8 @@ impl AddAssign<&Self> for Report {
             poison,
             parked,
             unparked,
+            withheld,
+            unused,
             postings,
             posted,
             remainders,
@@ -87,6 +95,8 @@ impl AddAssign<&Self> for Report {
         self.poison += poison;
         self.parked += parked;
         self.unparked += unparked;
+        self.withheld += withheld;
+        self.unused += unused;
         self.postings += postings;
         self.posted += posted;
         self.remainders += remainders;

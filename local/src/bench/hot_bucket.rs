@@ -3,7 +3,7 @@
 
 use tidegate_aws::schema::{self, bucket};
 use tidegate_domain::{
-    bucket::{BucketKey, Entity, InvalidName, Namespace, Resource, Shard},
+    bucket::{BucketKey, Entity, InvalidName, Limit, Namespace, Resource, Shard},
     time::EpochMillis,
 };
 
@@ -17,7 +17,7 @@ const STREAM: &str = "arn:aws:dynamodb:us-east-1:123456789012:table/bench-bucket
 
 /// The bucket's limits, in the order in which the client writes them.
 const LIMITS: [HotLimit; 3] = [
-    HotLimit { name: "wcu", capacity: 1_000_000, period: 1_000, taken: 1_000 },
+    HotLimit { name: Limit::WRITE_UNITS, capacity: 1_000_000, period: 1_000, taken: 1_000 },
     HotLimit { name: "rpm", capacity: 60_000_000, period: 60_000, taken: 1_000 },
     HotLimit { name: "tpm", capacity: 90_000_000_000, period: 60_000, taken: 742_000 },
 ];
@@ -48,9 +48,7 @@ pub struct HotBucket {
     records: u32,
     batches: u64,
     start_ms: u64,
-    pk: String,
-    resource_pk: String,
-    entity_pk: String,
+    key: BucketKey<'static>,
 }
 
 impl HotBucket {
@@ -60,16 +58,18 @@ impl HotBucket {
     /// # Errors
     /// Never, as long as the names of the bucket are good ones.
     pub fn new(records: u32, now: EpochMillis) -> Result<Self, InvalidName> {
-        let (namespace, entity, resource) =
-            (Namespace::new(NAMESPACE)?, Entity::new(ENTITY)?, Resource::new(RESOURCE)?);
+        let key = BucketKey {
+            namespace: Namespace::new(NAMESPACE)?,
+            entity: Entity::new(ENTITY)?,
+            resource: Resource::new(RESOURCE)?,
+            shard: Shard::new(SHARD),
+        };
         let now = now.get().unsigned_abs();
         Ok(Self {
             records,
             batches: 0,
             start_ms: (now - now % HOUR_MS).saturating_sub(HOUR_MS),
-            resource_pk: schema::resource_pk(&namespace, &resource),
-            entity_pk: schema::entity_pk(&namespace, &entity),
-            pk: schema::bucket_pk(&BucketKey { namespace, entity, resource, shard: Shard::new(SHARD) }),
+            key,
         })
     }
 
@@ -105,7 +105,7 @@ impl HotBucket {
             aws_region: "us-east-1",
             dynamodb: Change {
                 approximate_creation_date_time: refilled_ms(start_ms, acquires + 1) / 1_000,
-                keys: Image(vec![text(schema::PK, &self.pk), text(schema::SK, bucket::STATE)]),
+                keys: Image(vec![text(schema::PK, schema::bucket_pk(&self.key)), text(schema::SK, bucket::STATE)]),
                 sequence_number: (FIRST_SEQUENCE + number * SEQUENCE_STEP).to_string(),
                 size_bytes: 1_900,
                 stream_view_type: "NEW_AND_OLD_IMAGES",
@@ -116,26 +116,26 @@ impl HotBucket {
         }
     }
 
-    /// The bucket item after `acquires` acquires of a batch, in the client's order of attributes. Those
-    /// spelled out here are the client's own: Tidegate neither reads nor writes them.
+    /// The bucket item after `acquires` acquires of a batch, in the client's order of attributes.
     fn image(&self, first: u64, acquires: u64, start_ms: u64) -> Image<'_> {
         let refilled_ms = refilled_ms(start_ms, acquires);
+        let BucketKey { namespace, entity, resource, .. } = &self.key;
         let mut attributes = vec![
-            text(schema::PK, &self.pk),
+            text(schema::PK, schema::bucket_pk(&self.key)),
             text(schema::SK, bucket::STATE),
             text(schema::ENTITY_ID, ENTITY),
             text(schema::RESOURCE, RESOURCE),
             number(bucket::LAST_REFILL, refilled_ms),
-            text(schema::GSI2PK, &self.resource_pk),
-            text(schema::GSI2SK, format!("BUCKET#{ENTITY}#{SHARD}")),
-            boolean("cascade", false),
-            text("GSI3PK", &self.entity_pk),
-            text("GSI3SK", format!("BUCKET#{RESOURCE}#{SHARD}")),
+            text(schema::GSI2PK, schema::resource_pk(namespace, resource)),
+            text(schema::GSI2SK, schema::bucket_gsi2_sk(&self.key)),
+            boolean(bucket::CASCADE, false),
+            text(schema::GSI3PK, schema::entity_pk(namespace, entity)),
+            text(schema::GSI3SK, schema::bucket_gsi3_sk(&self.key)),
             text(schema::GSI4PK, NAMESPACE),
-            text(schema::GSI4SK, format!("BUCKET#{ENTITY}#{RESOURCE}#{SHARD}")),
+            text(schema::GSI4SK, schema::bucket_gsi4_sk(&self.key)),
             number(bucket::SHARD_COUNT, 1),
-            number("pgen", self.start_ms),
-            text("pinc", "c671b2cdb9bdb876"),
+            number(bucket::PARENT_GENERATION, self.start_ms),
+            text(bucket::INCARNATION, "c671b2cdb9bdb876"),
             number(schema::TTL, refilled_ms / 1_000 + 420),
         ];
         for HotLimit { name, capacity, period, taken } in LIMITS {
@@ -214,10 +214,10 @@ mod tests {
         for HotLimit { name, taken, .. } in LIMITS {
             for record in &records {
                 let [new, old] = ["NewImage", "OldImage"];
-                assert_eq!(field(record, new, name, "tc") - field(record, old, name, "tc"), taken);
-                assert_eq!(field(record, old, name, "tk") - field(record, new, name, "tk"), taken);
+                assert_eq!(field(record, new, name, bucket::CONSUMED) - field(record, old, name, bucket::CONSUMED), taken);
+                assert_eq!(field(record, old, name, bucket::TOKENS) - field(record, new, name, bucket::TOKENS), taken);
             }
-            let consumed = |record, image| field(record, image, name, "tc");
+            let consumed = |record, image| field(record, image, name, bucket::CONSUMED);
             assert!(records.windows(2).all(|pair| consumed(&pair[0], "NewImage") == consumed(&pair[1], "OldImage")));
         }
     }

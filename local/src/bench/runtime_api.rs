@@ -18,6 +18,7 @@ use axum::{
     routing::{get, post},
 };
 use serde::Deserialize;
+use tidegate_domain::time::{EpochMillis, OutOfCalendar};
 use tokio::sync::{Mutex, mpsc};
 
 use super::local_server::LocalServer;
@@ -35,11 +36,15 @@ pub struct RuntimeApi {
     queue: mpsc::Sender<Invocation>,
     reports: mpsc::UnboundedReceiver<Report>,
     invocations: u64,
+    /// What every event says of its deadline, in place of [`INVOCATION_LIMIT`] from its handing out.
+    deadline: Option<EpochMillis>,
 }
 
 /// What the process made of an event.
 #[derive(Debug)]
 pub struct Answer {
+    /// The id that the event had, which the function's log lines should carry.
+    pub request_id: String,
     /// From the handing out of the event to the arrival of the answer.
     pub took: Duration,
     /// The function's response.
@@ -50,6 +55,7 @@ pub struct Answer {
 struct Invocation {
     id: String,
     event: Bytes,
+    deadline: Option<EpochMillis>,
 }
 
 /// What the process told the server, in the order in which it did. Moments are taken by the
@@ -84,10 +90,19 @@ impl RuntimeApi {
             .route("/2018-06-01/runtime/init/error", post(error))
             .with_state(Arc::new(shared));
         let server = LocalServer::start(router).await?;
-        Ok(Self { server, queue, reports, invocations: 0 })
+        Ok(Self { server, queue, reports, invocations: 0, deadline: None })
+    }
+
+    /// Hands out all further events with this deadline, however far from now it is: cargo-lambda's emulator
+    /// says 1970-01-01T00:10:00Z.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: EpochMillis) -> Self {
+        self.deadline = Some(deadline);
+        self
     }
 
     /// Where it listens.
+    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
@@ -107,11 +122,12 @@ impl RuntimeApi {
     /// only then has it done all that this one makes it do.
     ///
     /// # Errors
-    /// If the process reports an error, or answers something that it was not asked.
+    /// If the process reports an error, or answers something that it was not asked. One that lives on after
+    /// an error asks for the next event, for which [`polled`](Self::polled) waits.
     pub async fn invoke(&mut self, event: Bytes) -> anyhow::Result<Answer> {
         self.invocations += 1;
         let asked = format!("00000000-0000-4000-8000-{:012x}", self.invocations);
-        let invocation = Invocation { id: asked.clone(), event };
+        let invocation = Invocation { id: asked.clone(), event, deadline: self.deadline };
         self.queue.send(invocation).await.map_err(|_| anyhow!("the Runtime API has ended"))?;
         let (mut handed_out, mut answer, mut polled) = (None, None, false);
         loop {
@@ -123,7 +139,7 @@ impl RuntimeApi {
                 Report::Failed(_) => {}
             }
             if let (Some(start), Some((end, body)), true) = (handed_out, &answer, polled) {
-                return Ok(Answer { took: *end - start, body: body.clone() });
+                return Ok(Answer { request_id: asked, took: *end - start, body: body.clone() });
             }
         }
     }
@@ -146,18 +162,25 @@ impl Shared {
 /// Held open while nothing is queued, as Lambda does.
 async fn next(State(shared): State<Arc<Shared>>) -> Result<Response, StatusCode> {
     shared.report(Report::Polled(Instant::now()));
-    let Invocation { id, event } = shared.queue.lock().await.recv().await.ok_or(StatusCode::GONE)?;
-    let now = tidegate_aws::clock::now().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-    let limit = i64::try_from(INVOCATION_LIMIT.as_millis()).unwrap_or(i64::MAX);
+    let Invocation { id, event, deadline } = shared.queue.lock().await.recv().await.ok_or(StatusCode::GONE)?;
+    let deadline = match deadline {
+        Some(deadline) => deadline.get(),
+        None => limit_from_now().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?,
+    };
     let headers = [
         ("content-type", "application/json".to_owned()),
         ("lambda-runtime-aws-request-id", id),
-        ("lambda-runtime-deadline-ms", now.get().saturating_add(limit).to_string()),
+        ("lambda-runtime-deadline-ms", deadline.to_string()),
         ("lambda-runtime-invoked-function-arn", ARN.to_owned()),
         ("lambda-runtime-trace-id", TRACE.to_owned()),
     ];
     shared.report(Report::HandedOut(Instant::now()));
     Ok((headers, event).into_response())
+}
+
+fn limit_from_now() -> Result<i64, OutOfCalendar> {
+    let limit = i64::try_from(INVOCATION_LIMIT.as_millis()).unwrap_or(i64::MAX);
+    Ok(tidegate_aws::clock::now()?.get().saturating_add(limit))
 }
 
 async fn response(State(shared): State<Arc<Shared>>, Path(id): Path<String>, body: Bytes) -> StatusCode {

@@ -2,20 +2,18 @@
 
 use std::time::Duration;
 
-use aws_config::{
-    BehaviorVersion, Region, SdkConfig, retry::RetryConfig, stalled_stream_protection::StalledStreamProtectionConfig,
-};
+use aws_config::{BehaviorVersion, Region, SdkConfig, stalled_stream_protection::StalledStreamProtectionConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 use aws_smithy_runtime_api::client::http::HttpClient;
+use tidegate_aws::client;
 
-/// Attempts of one call. With three calls in ten failing, all fail once in 10^10 calls.
-const ATTEMPTS: u32 = 20;
 /// There is no busy service to be polite to, only injected faults.
 const FIRST_BACKOFF: Duration = Duration::from_millis(1);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(8);
 
 /// The configuration of clients of `endpoint`: region us-east-1, credentials that embedded services
-/// take (any are good), many attempts in quick succession. Nothing is read from the environment.
+/// take (any are good), and the functions' own policy of retries and timeouts, with less patience in
+/// between. Nothing is read from the environment.
 ///
 /// The SDK's quota of retries is part of a client, not of this configuration;
 /// [`tidegate_aws::client::dynamodb`] makes clients without one. Under many faults, others run out.
@@ -28,11 +26,10 @@ pub fn sdk_config(endpoint: &str, http: impl HttpClient + 'static) -> SdkConfig 
         .credentials_provider(SharedCredentialsProvider::new(Credentials::new("test", "test", None, None, "local")))
         .http_client(http)
         .retry_config(
-            RetryConfig::standard()
-                .with_max_attempts(ATTEMPTS)
-                .with_initial_backoff(FIRST_BACKOFF)
-                .with_max_backoff(LONGEST_BACKOFF),
+            // As in an account, but for the haste.
+            client::retries().with_initial_backoff(FIRST_BACKOFF).with_max_backoff(LONGEST_BACKOFF),
         )
+        .timeout_config(client::timeouts())
         // A call that hangs because its process "crashed" is to hang, not to end with an error.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
         .build()

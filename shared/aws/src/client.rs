@@ -13,26 +13,29 @@ use aws_sdk_dynamodb::config::retry::{RetryPartition, TokenBucket};
 const ATTEMPTS: u32 = 1000;
 const FIRST_BACKOFF: Duration = Duration::from_millis(25);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Far more than a write takes, and little enough that a function with AWS's default of 3 seconds can
+/// try again after an attempt that hangs.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The region, credentials and endpoint of the environment, with the policy of this module.
 pub async fn config_from_env() -> SdkConfig {
-    aws_config::defaults(BehaviorVersion::latest())
-        .retry_config(
-            RetryConfig::standard()
-                .with_max_attempts(ATTEMPTS)
-                .with_initial_backoff(FIRST_BACKOFF)
-                .with_max_backoff(LONGEST_BACKOFF),
-        )
-        .timeout_config(
-            TimeoutConfig::builder()
-                .connect_timeout(CONNECT_TIMEOUT)
-                .operation_attempt_timeout(ATTEMPT_TIMEOUT)
-                .build(),
-        )
-        .load()
-        .await
+    aws_config::defaults(BehaviorVersion::latest()).retry_config(retries()).timeout_config(timeouts()).load().await
+}
+
+/// How calls are tried again.
+#[must_use]
+pub fn retries() -> RetryConfig {
+    RetryConfig::standard()
+        .with_max_attempts(ATTEMPTS)
+        .with_initial_backoff(FIRST_BACKOFF)
+        .with_max_backoff(LONGEST_BACKOFF)
+}
+
+/// How long one attempt of a call may take.
+#[must_use]
+pub fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).operation_attempt_timeout(ATTEMPT_TIMEOUT).build()
 }
 
 /// A client of DynamoDB.

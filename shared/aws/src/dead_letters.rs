@@ -35,7 +35,7 @@ impl DeadLetterQueue {
         Self { client, url: url.into() }
     }
 
-    /// Parks a record. Parking it twice is harmless: whoever redrives it finds two equal messages.
+    /// Parks a record. A batch that is delivered again parks its records again, as equal messages.
     ///
     /// # Errors
     /// [`StoreError`] when the queue does not take the message.

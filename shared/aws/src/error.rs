@@ -49,15 +49,15 @@ impl StoreError {
         matches!(self, Self::Unavailable { .. } | Self::Unexplained { .. })
     }
 
-    /// Judges an SDK error by its code. A code that is not known to be permanent is retryable: a
-    /// missing permission or table is mended while the stream keeps the records.
+    /// Judges an SDK error by its code. What is not known to be permanent is retryable: a missing
+    /// permission or a wrong table is mended while the stream keeps the records.
     pub(crate) fn from_sdk<E, R>(operation: &'static str, error: SdkError<E, R>) -> Self
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
         R: std::fmt::Debug + Send + Sync + 'static,
     {
-        let permanent = match error.as_service_error().and_then(ProvideErrorMetadata::code) {
-            Some(code) => PERMANENT.contains(&code),
+        let permanent = match error.as_service_error() {
+            Some(answer) => is_permanent(answer.code(), answer.message()),
             None => matches!(error, SdkError::ConstructionFailure(_)),
         };
         let source = Box::new(error);
@@ -65,13 +65,32 @@ impl StoreError {
     }
 }
 
-/// Codes that the same request will get for ever.
+/// Whether the same request will get this answer for ever.
 ///
-/// AWS: [DynamoDB](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html),
-/// [SQS](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html).
-const PERMANENT: [&str; 4] = [
-    "ValidationException",
-    "ItemCollectionSizeLimitExceededException",
-    "InvalidMessageContents",
-    "InvalidParameterValue",
-];
+/// AWS: [errors of DynamoDB](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html).
+fn is_permanent(code: Option<&str>, message: Option<&str>) -> bool {
+    match code {
+        Some("ItemCollectionSizeLimitExceededException") => true,
+        // An item that would be too large, or an attribute of another type than ours. But a table with
+        // other keys is the wrong table: that is mended, and parks nobody's records.
+        Some("ValidationException") => !message.is_some_and(|message| message.contains("key element")),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_no_one_can_mend_is_permanent() {
+        let check = |code, message, expect| assert_eq!(is_permanent(code, message), expect, "{code:?} {message:?}");
+        check(Some("ValidationException"), Some("Item size to update has exceeded the maximum allowed size"), true);
+        check(Some("ValidationException"), Some("The provided key element does not match the schema"), false);
+        check(Some("ItemCollectionSizeLimitExceededException"), None, true);
+        check(Some("ResourceNotFoundException"), None, false);
+        check(Some("AccessDeniedException"), None, false);
+        check(Some("ThrottlingException"), None, false);
+        check(None, None, false);
+    }
+}

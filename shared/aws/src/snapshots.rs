@@ -31,9 +31,9 @@ pub struct Snapshots {
 pub enum Outcome {
     /// All of it is in now.
     Posted,
-    /// A part was in already, from another delivery; the rest is now.
+    /// A part was in already, by another delivery or a write whose answer was lost; now the rest is.
     RemainderPosted,
-    /// All of it was in already, from another delivery.
+    /// All of it was in already, by another delivery or a write whose answer was lost.
     AlreadyPosted,
 }
 
@@ -46,8 +46,26 @@ pub struct Receipt {
     pub writes: u32,
 }
 
+/// A posting of which a part, perhaps all, is not in, or not known to be in.
+#[derive(Debug, thiserror::Error)]
+#[error("a posting is not in, or not wholly")]
+pub struct PostError<'a> {
+    /// Why.
+    pub source: StoreError,
+    /// That part.
+    pub unposted: Vec<Posting<'a>>,
+}
+
+/// What became of one write.
+enum Written {
+    Done,
+    /// The snapshot holds some of the posting already.
+    Conflict(Watermarks),
+}
+
 /// The most bucket shards in one write: each takes 4 operators of the condition's 300, and about 60 of
-/// the 4,096 bytes that an expression may have.
+/// the 4,096 bytes that an expression may have. Limits are not bounded here: a client's own write names
+/// each of its limits three times, and so meets the same end before ours does.
 ///
 /// AWS: [expression limits](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html#limits-expression-parameters).
 const SHARDS_PER_WRITE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
@@ -64,17 +82,22 @@ impl Snapshots {
     /// Adds a posting to its snapshot, once, however often and in whatever parts it is delivered.
     ///
     /// One write, unless a part of the posting is in already or it comes from more than 64 shards. The
-    /// posting may be dropped at any moment; what was written stays consistent.
+    /// call may be dropped at any moment; what was written stays consistent, and to post again is right.
     ///
     /// # Errors
-    /// [`StoreError`]; what it holds was not added, or it is not known whether it was. To post again
-    /// is right in both cases.
-    pub async fn post(&self, posting: &Posting<'_>) -> Result<Receipt, StoreError> {
-        let mut parts = Vec::new();
-        for part in posting.split(SHARDS_PER_WRITE) {
-            parts.push(self.post_part(part).await?);
+    /// [`PostError`], with what is to be posted again, or parked if that is of no use.
+    pub async fn post<'a>(&self, posting: &Posting<'a>) -> Result<Receipt, PostError<'a>> {
+        let mut receipts = Vec::new();
+        let mut parts = posting.split(SHARDS_PER_WRITE).into_iter();
+        while let Some(part) = parts.next() {
+            match self.post_part(part).await {
+                Ok(receipt) => receipts.push(receipt),
+                Err((source, part)) => {
+                    return Err(PostError { source, unposted: [part].into_iter().chain(parts).collect() });
+                }
+            }
         }
-        let all = |outcome| parts.iter().all(|part: &Receipt| part.outcome == outcome);
+        let all = |outcome| receipts.iter().all(|receipt: &Receipt| receipt.outcome == outcome);
         let outcome = if all(Outcome::Posted) {
             Outcome::Posted
         } else if all(Outcome::AlreadyPosted) {
@@ -82,20 +105,24 @@ impl Snapshots {
         } else {
             Outcome::RemainderPosted
         };
-        Ok(Receipt { outcome, writes: parts.iter().map(|part| part.writes).sum() })
+        Ok(Receipt { outcome, writes: receipts.iter().map(|receipt| receipt.writes).sum() })
     }
 
-    async fn post_part(&self, mut posting: Posting<'_>) -> Result<Receipt, StoreError> {
+    async fn post_part<'a>(&self, mut posting: Posting<'a>) -> Result<Receipt, (StoreError, Posting<'a>)> {
         let mut outcome = Outcome::Posted;
         let mut writes = 0;
         loop {
             writes += 1;
-            let Err(watermarks) = self.write(&posting).await? else { return Ok(Receipt { outcome, writes }) };
+            let watermarks = match self.write(&posting).await {
+                Ok(Written::Done) => return Ok(Receipt { outcome, writes }),
+                Ok(Written::Conflict(watermarks)) => watermarks,
+                Err(error) => return Err((error, posting)),
+            };
             match posting.beyond(&watermarks) {
                 None => return Ok(Receipt { outcome: Outcome::AlreadyPosted, writes }),
                 // Without progress this would go on for ever.
                 Some(rest) if rest == posting => {
-                    return Err(StoreError::Unexplained { item: describe(posting.snapshot()) });
+                    return Err((StoreError::Unexplained { item: describe(posting.snapshot()) }, posting));
                 }
                 Some(rest) => {
                     outcome = Outcome::RemainderPosted;
@@ -105,14 +132,13 @@ impl Snapshots {
         }
     }
 
-    /// One write on the condition that the snapshot holds nothing of the posting. `Err` with what it
-    /// holds, if it does.
-    async fn write(&self, posting: &Posting<'_>) -> Result<Result<(), Watermarks>, StoreError> {
+    /// One write, on the condition that the snapshot holds nothing of the posting.
+    async fn write(&self, posting: &Posting<'_>) -> Result<Written, StoreError> {
         match self.update(posting).send().await {
-            Ok(_) => Ok(Ok(())),
+            Ok(_) => Ok(Written::Done),
             Err(error) => match error.as_service_error() {
                 Some(UpdateItemError::ConditionalCheckFailedException(failure)) => {
-                    watermarks(posting, failure.item.as_ref()).map(Err)
+                    watermarks(posting, failure.item.as_ref()).map(Written::Conflict)
                 }
                 _ => Err(StoreError::from_sdk("UpdateItem", error)),
             },

@@ -46,13 +46,14 @@ pub enum Record<'a> {
 /// [`DecodeError`], which is permanent, if the record is not a stream record with both images, or
 /// says of a bucket what a bucket cannot be.
 pub fn decode(record: &str) -> Result<Record<'_>, DecodeError> {
-    let RawRecord { event_name, dynamodb } = parse(record)?;
+    let RawRecord { event_name, dynamodb } = match serde_json::from_str(record) {
+        Ok(record) => record,
+        Err(_) if is_foreign(record) => return Ok(Record::NotOurs),
+        Err(_) => return Err(locate_fault(record)),
+    };
     let change = required(dynamodb, "dynamodb")?;
     let keys = required(change.keys, "dynamodb.Keys")?;
-    if keys.sk.s.0 != bucket::STATE {
-        return Ok(Record::NotOurs);
-    }
-    let Some(parsed) = keys.pk.parse_bucket() else { return Ok(Record::NotOurs) };
+    let Some(parsed) = keys.parse_bucket() else { return Ok(Record::NotOurs) };
     let bucket = parsed.map_err(|source| DecodeError::invalid("dynamodb.Keys.PK", &keys.pk.s.0, source))?;
 
     let event_name = required(event_name, "eventName")?.0;
@@ -68,8 +69,8 @@ pub fn decode(record: &str) -> Result<Record<'_>, DecodeError> {
     let created = creation_time(required(change.creation_time, "dynamodb.ApproximateCreationDateTime")?)?;
     // Without both images of an update, its consumption would be counted from zero.
     let old = match kind {
-        ChangeKind::Created => Counters::default(),
-        ChangeKind::Updated | ChangeKind::Removed => counters(change.old_image, "dynamodb.OldImage")?,
+        ChangeKind::Created | ChangeKind::Removed => Counters::default(),
+        ChangeKind::Updated => counters(change.old_image, "dynamodb.OldImage")?,
     };
     let new = match kind {
         ChangeKind::Created | ChangeKind::Updated => counters(change.new_image, "dynamodb.NewImage")?,
@@ -113,11 +114,17 @@ impl DecodeError {
     }
 
     fn invalid(field: impl Into<String>, value: &str, reason: impl fmt::Display) -> Self {
-        // A log line is no place for a whole item.
-        const QUOTED: usize = 200;
-        let ellipsis = if value.chars().nth(QUOTED).is_some() { "..." } else { "" };
-        let value: String = value.chars().take(QUOTED).collect();
-        Self { field: field.into(), problem: format!("{value:?}{ellipsis} is invalid: {reason}") }
+        let problem = format!("{} is invalid: {}", excerpt(&format!("{value:?}")), excerpt(&reason.to_string()));
+        Self { field: field.into(), problem }
+    }
+}
+
+/// The beginning of a text: a log line is no place for a whole item.
+fn excerpt(text: &str) -> Cow<'_, str> {
+    const LENGTH: usize = 200;
+    match text.char_indices().nth(LENGTH) {
+        Some((end, _)) => Cow::Owned(format!("{}...", &text[..end])),
+        None => Cow::Borrowed(text),
     }
 }
 
@@ -166,15 +173,32 @@ struct StringAttribute<'a> {
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-fn parse(record: &str) -> Result<RawRecord<'_>, DecodeError> {
-    // Parsed again for the path to the fault: poison is rare, and its price is not the others'.
-    serde_json::from_str(record).or_else(|_| {
-        let json = &mut serde_json::Deserializer::from_str(record);
-        serde_path_to_error::deserialize(json).map_err(|error| {
+/// Whether a record that cannot be parsed is of an item that is no bucket, so that it is no matter.
+fn is_foreign(record: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Keyed<'a> {
+        #[serde(borrow)]
+        dynamodb: KeyedChange<'a>,
+    }
+    #[derive(Deserialize)]
+    struct KeyedChange<'a> {
+        #[serde(borrow, rename = "Keys")]
+        keys: Keys<'a>,
+    }
+    serde_json::from_str::<Keyed<'_>>(record).is_ok_and(|record| record.dynamodb.keys.parse_bucket().is_none())
+}
+
+/// Parses a record again, for the path to what is wrong with it: poison is rare, and its price is not
+/// the others'.
+fn locate_fault(record: &str) -> DecodeError {
+    let json = &mut serde_json::Deserializer::from_str(record);
+    match serde_path_to_error::deserialize::<_, RawRecord<'_>>(json) {
+        Ok(_) => DecodeError { field: "record".to_owned(), problem: "goes on behind its end".to_owned() },
+        Err(error) => {
             let (field, value) = locate(record, error.path());
             DecodeError::invalid(field, &value, error.into_inner())
-        })
-    })
+        }
+    }
 }
 
 /// The path to a fault, down to an attribute, and the JSON that stands there.
@@ -212,9 +236,13 @@ fn creation_time(seconds: &RawValue) -> Result<EpochMillis, DecodeError> {
     EpochMillis::new(millis).map_err(|error| invalid(&error))
 }
 
-impl<'a> StringAttribute<'a> {
+impl<'a> Keys<'a> {
+    /// The bucket item's key; `None` if it is another item's.
     fn parse_bucket(&self) -> Option<Result<BucketKey<'a>, InvalidBucketKey>> {
-        match &self.s.0 {
+        if self.sk.s.0 != bucket::STATE {
+            return None;
+        }
+        match &self.pk.s.0 {
             Cow::Borrowed(pk) => schema::parse_bucket_pk(pk),
             Cow::Owned(pk) => schema::parse_bucket_pk(pk).map(|key| key.map(BucketKey::into_owned)),
         }

@@ -3,7 +3,6 @@
 
 use std::{
     io::{self, Stdout},
-    str::FromStr,
     sync::{Mutex, PoisonError},
 };
 
@@ -11,7 +10,13 @@ use metrique::{
     emf::Emf,
     writer::{Entry, EntryIoStream, FormatExt, IoStreamError, format::FormattedEntryIoStream},
 };
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::{
+    Layer as _,
+    filter::{LevelFilter, filter_fn},
+    fmt,
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 /// The CloudWatch namespace of all metrics.
 pub const NAMESPACE: &str = "Tidegate";
@@ -20,19 +25,24 @@ pub const DIMENSION: &str = "service";
 
 /// Starts logging at the level of `AWS_LAMBDA_LOG_LEVEL`, or `INFO`.
 ///
-/// Every line carries the fields of the span around it: the Lambda runtime opens one an invocation,
-/// with its request id.
+/// Every line carries the fields of the span around it, whatever the level: the Lambda runtime opens
+/// one an invocation, with its request id.
 ///
 /// AWS: [log levels](https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-log-level.html).
 pub fn init_logs() {
-    let level = std::env::var("AWS_LAMBDA_LOG_LEVEL").ok();
-    tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_span_list(false)
-        .with_target(false)
-        .with_max_level(level.and_then(|level| LevelFilter::from_str(&level).ok()).unwrap_or(LevelFilter::INFO))
-        .init();
+    let level = level(std::env::var("AWS_LAMBDA_LOG_LEVEL").ok().as_deref());
+    let lines = fmt::layer().json().flatten_event(true).with_span_list(false).with_target(false);
+    let wanted = filter_fn(move |metadata| metadata.is_span() || *metadata.level() <= level);
+    tracing_subscriber::registry().with(lines.with_filter(wanted)).init();
+}
+
+fn level(name: Option<&str>) -> LevelFilter {
+    match name {
+        // Lambda's highest level, which nothing here logs at, keeps the errors.
+        Some("FATAL") => LevelFilter::ERROR,
+        Some(name) => name.parse().unwrap_or(LevelFilter::INFO),
+        None => LevelFilter::INFO,
+    }
 }
 
 /// Writes metrics in CloudWatch's embedded format, one line an invocation, from which CloudWatch makes

@@ -98,7 +98,7 @@ fn a_creation_counts_from_nothing_and_a_removal_leaves_nothing() {
     remove["dynamodb"].as_object_mut().unwrap().remove("NewImage");
     check_change(&remove, |change| {
         assert_eq!(change.kind, ChangeKind::Removed);
-        assert_eq!(consumed(&change, "rpm"), (Some(2500), None));
+        assert_eq!(consumed(&change, "rpm"), (None, None));
     });
 }
 
@@ -151,6 +151,9 @@ fn other_items_are_not_ours() {
     // Whatever else is wrong with them.
     let mut other = with("/dynamodb/Keys/SK", Some(json!({"S": "#CONFIG"})));
     other["dynamodb"].as_object_mut().unwrap().remove("ApproximateCreationDateTime");
+    check_not_ours(&other);
+    let mut other = with("/dynamodb/Keys/SK", Some(json!({"S": "#CONFIG"})));
+    other["dynamodb"]["NewImage"] = json!({"b_rpm_tc": "not a bucket's counter"});
     check_not_ours(&other);
 }
 
@@ -207,9 +210,17 @@ fn counters_are_integers() {
 
 #[test]
 fn a_long_value_is_cut_in_the_message() {
-    let record = with("/dynamodb/NewImage/b_rpm_tc", Some(json!({"S": "9".repeat(100_000)})));
-    let message = decode(&record.to_string()).unwrap_err().to_string();
-    assert!(message.len() < 500 && message.contains("..."), "{message}");
+    let long = "9".repeat(100_000);
+    for record in [
+        with("/dynamodb/NewImage/b_rpm_tc", Some(json!({"S": long}))),
+        with("/dynamodb/NewImage/b_rpm_tc", Some(json!(long))),
+        with("/dynamodb/SequenceNumber", Some(json!(long))),
+        with("/dynamodb/Keys/PK", Some(json!({"S": format!("ns/BUCKET#user-1#api#{long}")}))),
+        with("/eventName", Some(json!(long))),
+    ] {
+        let message = decode(&record.to_string()).unwrap_err().to_string();
+        assert!(message.len() < 600 && message.contains("..."), "{message}");
+    }
 }
 
 #[test]

@@ -147,7 +147,7 @@ pub struct BucketChange<'a> {
     pub created: EpochMillis,
     /// What happened to the item.
     pub kind: ChangeKind,
-    /// The counters before; empty if the item was created.
+    /// The counters before; empty unless the item was updated.
     pub old: Counters<'a>,
     /// The counters after; empty if the item was removed.
     pub new: Counters<'a>,

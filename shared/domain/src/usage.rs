@@ -25,7 +25,8 @@ use crate::{
 pub type Watermarks = BTreeMap<Shard, SequenceNumber>;
 
 /// Folds a batch of changes into one posting for each snapshot that they add to, in the order in
-/// which the snapshots first appear. Changes without consumption add to none.
+/// which the snapshots first appear. Changes without consumption add to none; a record that is in the
+/// batch twice counts once.
 #[must_use]
 pub fn fold<'a>(changes: &[BucketChange<'a>], windows: &[Window]) -> Vec<Posting<'a>> {
     let mut places: HashMap<SnapshotKey<'a>, usize> = HashMap::new();
@@ -130,9 +131,6 @@ impl<'a> Posting<'a> {
 
     /// The same posting in parts of at most `limit` bucket shards each. Shards have watermarks of
     /// their own, so the parts can be written one by one.
-    ///
-    /// # Panics
-    /// If `limit` is 0.
     #[must_use]
     pub fn split(&self, limit: NonZeroUsize) -> Vec<Self> {
         let sources: Vec<_> = self.sources.iter().map(|(shard, source)| (*shard, source.clone())).collect();
@@ -289,6 +287,19 @@ mod tests {
         check(change(ChangeKind::Updated, &[soft(5_000, true)], &[soft(4_000, true)]), Some(&[("tpm", -1, 0)]));
         check(change(ChangeKind::Updated, &[soft(4_000, true)], &[soft(5_000, false)]), Some(&[("tpm", 1, 0)]));
         check(change(ChangeKind::Updated, &[soft(4_000, true)], &[soft(4_000, true)]), None);
+    }
+
+    #[test]
+    fn the_sequence_numbers_of_a_shard_span_from_the_lowest_to_the_highest() {
+        let at = |sequence: &str| BucketChange {
+            sequence: SequenceNumber::parse(sequence).unwrap(),
+            ..change(ChangeKind::Created, &[], &[("rpm", 1_000, false)])
+        };
+        let numbers = ["100000000000000000007", "100000000000000000003", "100000000000000000005"];
+        let postings = fold(&numbers.map(at), &[Window::Daily]);
+        let spans: Vec<_> =
+            postings[0].sources().map(|(_, span)| (span.first.to_string(), span.last.to_string())).collect();
+        assert_eq!(spans, [(numbers[1].to_owned(), numbers[0].to_owned())]);
     }
 
     #[test]
