@@ -177,12 +177,7 @@ impl Traffic {
     }
 
     /// The speculative write: `None` if there is no such bucket, or if it expired or has too little.
-    async fn draw(
-        &self,
-        bucket: &Bucket,
-        millitokens: [i64; 2],
-        now: EpochMillis,
-    ) -> anyhow::Result<Option<Grant>> {
+    async fn draw(&self, bucket: &Bucket, millitokens: [i64; 2], now: EpochMillis) -> anyhow::Result<Option<Grant>> {
         let enough = |limit| format!("{} >= :{limit}_taken", bucket::attribute(limit, bucket::TOKENS));
         let [rpm, tpm] = LIMITS;
         let mut conditions = vec![exists(), "(attribute_not_exists(#ttl) OR #ttl > :now)".to_owned()];

@@ -65,12 +65,7 @@ impl HotBucket {
             shard: Shard::new(SHARD),
         };
         let now = now.get().unsigned_abs();
-        Ok(Self {
-            records,
-            batches: 0,
-            start_ms: (now - now % HOUR_MS).saturating_sub(HOUR_MS),
-            key,
-        })
+        Ok(Self { records, batches: 0, start_ms: (now - now % HOUR_MS).saturating_sub(HOUR_MS), key })
     }
 
     /// Records in a batch.
@@ -214,7 +209,10 @@ mod tests {
         for HotLimit { name, taken, .. } in LIMITS {
             for record in &records {
                 let [new, old] = ["NewImage", "OldImage"];
-                assert_eq!(field(record, new, name, bucket::CONSUMED) - field(record, old, name, bucket::CONSUMED), taken);
+                assert_eq!(
+                    field(record, new, name, bucket::CONSUMED) - field(record, old, name, bucket::CONSUMED),
+                    taken
+                );
                 assert_eq!(field(record, old, name, bucket::TOKENS) - field(record, new, name, bucket::TOKENS), taken);
             }
             let consumed = |record, image| field(record, image, name, bucket::CONSUMED);

@@ -170,9 +170,14 @@ fn malformed_records_say_which_field_and_value() {
     check_error(&with("/dynamodb/OldImage", None), "dynamodb.OldImage", missing);
     check_error(&with("/dynamodb/NewImage", Some(json!("gone"))), "dynamodb.NewImage", "\"gone\"");
     check_error(&with("/dynamodb/Keys/PK", Some(json!({"N": "1"}))), "dynamodb.Keys.PK", "missing field `S`");
-    for pk in
-        ["ns/BUCKET#user-1", "ns/BUCKET#user-1#api", "ns/BUCKET#user-1#api#x", "ns/BUCKET##api#0", "ns/BUCKET#u#a#b#0"]
-    {
+    for pk in [
+        "ns/BUCKET#user-1",
+        "ns/BUCKET#user-1#api",
+        "ns/BUCKET#user-1#api#x",
+        "ns/BUCKET#user-1#api#01",
+        "ns/BUCKET##api#0",
+        "ns/BUCKET#u#a#b#0",
+    ] {
         check_error(&with("/dynamodb/Keys/PK", Some(json!({"S": pk}))), "dynamodb.Keys.PK", pk);
     }
 }

@@ -46,8 +46,15 @@ fn parse_bucket_parts<'a>(namespace: &'a str, rest: &'a str) -> Result<BucketKey
         namespace: Namespace::new(namespace)?,
         entity: Entity::new(entity)?,
         resource: Resource::new(resource)?,
-        shard: Shard::new(shard.parse().map_err(|_| InvalidBucketKey::Shard(shard.to_owned()))?),
+        shard: parse_shard(shard).ok_or_else(|| InvalidBucketKey::Shard(shard.to_owned()))?,
     })
+}
+
+/// Only the text that a shard's number has: `01` is another item than `1`, and must not share its
+/// watermark.
+fn parse_shard(text: &str) -> Option<Shard> {
+    let number: u32 = text.parse().ok()?;
+    (number.to_string() == text).then_some(Shard::new(number))
 }
 
 /// The sort key of a bucket item in the index by resource.
