@@ -68,7 +68,9 @@ pub fn table(outcome: &Outcome) -> String {
 pub fn line(outcome: &Outcome) -> String {
     let problems = outcome.problems().len();
     let snapshots = outcome.ledger.iter().count();
-    if problems == 0 {
+    if snapshots == 0 && problems == 0 {
+        "the clients wrote nothing, so there was nothing to compare".to_owned()
+    } else if problems == 0 {
         format!("EXACT: all {snapshots} snapshots hold what the clients were granted, to the last token")
     } else {
         format!("WRONG: {problems} differences in {snapshots} snapshots")
