@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use tidegate_aws::clock;
+use tidegate_aws::{clock, table};
 use tidegate_local::{progress::Progress, rollup, services::Services, verdict};
 use tokio::signal::ctrl_c;
 
@@ -31,17 +31,28 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct Place {
     /// A DynamoDB that runs already, such as `http://127.0.0.1:8000`, instead of the embedded one
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = endpoint)]
     endpoint: Option<String>,
     /// Port of the embedded DynamoDB on 127.0.0.1; any free one if not given
     #[arg(long, conflicts_with = "endpoint")]
     port: Option<u16>,
     /// Name of the bucket table, which must not exist yet; a new one each time if not given
-    #[arg(long)]
+    #[arg(long, value_parser = table_name)]
     table: Option<String>,
     /// Leaves the services open after the run, until Ctrl-C
     #[arg(long)]
     serve: bool,
+}
+
+fn endpoint(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let host = host.filter(|host| !host.is_empty());
+    host.map(|_| text.to_owned()).ok_or_else(|| "expected http://HOST:PORT".to_owned())
+}
+
+fn table_name(text: &str) -> Result<String, String> {
+    let error = "expected 3 to 255 letters, digits, `_`, `.` or `-`";
+    if table::is_name(text) { Ok(text.to_owned()) } else { Err(error.to_owned()) }
 }
 
 #[tokio::main]

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    num::{NonZeroU32, NonZeroUsize},
+    num::NonZeroUsize,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -30,16 +30,16 @@ use crate::{
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Writes that the clients make
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value_t = 20_000, allow_negative_numbers = true)]
     pub records: usize,
     /// Tenants that the clients draw for, each with three resources
-    #[arg(long, default_value = "10")]
-    pub entities: NonZeroU32,
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub entities: u32,
     /// Shards of each bucket
-    #[arg(long, default_value = "4")]
-    pub shards: NonZeroU32,
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    pub shards: u32,
     /// Share of deliveries and of writes that go wrong on purpose, from 0 to 0.9
-    #[arg(long, default_value = "0.2", value_parser = share)]
+    #[arg(long, default_value = "0.2", value_parser = share, allow_negative_numbers = true)]
     pub faults: f64,
     /// What the clients do and how faults are drawn; two runs differ in what meets what at which moment
     #[arg(long, default_value_t = 1)]
@@ -71,7 +71,7 @@ const START: i64 = 1_767_215_400_000;
 const STEP: i64 = 17 * 60 * 1000;
 /// Of the faults, the share that is poison.
 const POISON: f64 = 0.01;
-const RETENTION_DAYS: u32 = 90;
+const RETENTION_DAYS: u16 = 90;
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 
 /// How a run ended.
@@ -140,13 +140,8 @@ pub async fn run(options: &Options, services: &Services, progress: &Progress) ->
         by_shard: BTreeMap::new(),
         delivered: 0,
     };
-    let mut clients = Traffic::new(
-        services.dynamodb.clone(),
-        &services.table,
-        options.entities.get(),
-        options.shards.get(),
-        options.seed,
-    );
+    let mut clients =
+        Traffic::new(services.dynamodb.clone(), &services.table, options.entities, options.shards, options.seed);
     let mut reader = StreamReader::new(services.streams.clone(), services.stream_arn().await?);
 
     let (sender, mut receiver) = mpsc::channel(1);

@@ -54,10 +54,10 @@ pub fn table(outcome: &Outcome) -> String {
         facts.add_row([name, &value]);
     }
     for (fault, count) in &outcome.delivery_faults {
-        facts.add_row([format!("survived: {fault}"), count.to_string()]);
+        facts.add_row([format!("fault: {fault}"), count.to_string()]);
     }
     for (fault, count) in outcome.call_faults.iter() {
-        facts.add_row([format!("survived: {fault}"), count.to_string()]);
+        facts.add_row([format!("fault: {fault}"), count.to_string()]);
     }
     align_numbers(&mut facts, 1..2);
     format!("{windows}\n{facts}")

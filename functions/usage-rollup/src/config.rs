@@ -2,6 +2,7 @@
 
 use std::{num::NonZeroUsize, str::FromStr};
 
+use tidegate_aws::table;
 use tidegate_domain::window::{UnknownWindow, Window};
 
 /// What the function is told by its environment.
@@ -12,7 +13,7 @@ pub struct Config {
     /// `SNAPSHOT_WINDOWS`: which snapshots to keep, separated by commas. Default `hourly,daily`.
     pub windows: Vec<Window>,
     /// `SNAPSHOT_TTL_DAYS`: days for which a snapshot is kept after its period has ended. Default 90.
-    pub retention_days: u32,
+    pub retention_days: u16,
     /// `DEAD_LETTER_QUEUE_URL`: where undecodable records are parked. Without it, they are failures.
     pub dead_letter_queue: Option<String>,
     /// `WRITE_CONCURRENCY`: how many snapshots are written at the same time. Default 32.
@@ -56,7 +57,8 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], which names the variable and quotes its value.
     pub fn from_env() -> Result<Self, ConfigError> {
-        Self::read(|name| std::env::var(name).ok())
+        // What is no UTF-8 is quoted with replacement characters, and refused for them.
+        Self::read(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
     /// Reads variables by `lookup`. An empty variable counts as not set.
@@ -65,14 +67,17 @@ impl Config {
     /// [`ConfigError`], which names the variable and quotes its value.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let lookup = |name| lookup(name).filter(|value| !value.trim().is_empty());
+        let table = lookup("TABLE_NAME").ok_or(ConfigError::Missing {
+            name: "TABLE_NAME",
+            purpose: "the DynamoDB table of the buckets and their snapshots",
+        })?;
         Ok(Self {
-            table: lookup("TABLE_NAME").ok_or(ConfigError::Missing {
-                name: "TABLE_NAME",
-                purpose: "the DynamoDB table of the buckets and their snapshots",
-            })?,
+            table: checked(table, "TABLE_NAME", "a table's name or ARN", table::is_name)?,
             windows: windows(&lookup("SNAPSHOT_WINDOWS").unwrap_or_else(|| "hourly,daily".to_owned()))?,
-            retention_days: parsed(lookup, "SNAPSHOT_TTL_DAYS", "a whole number of days", 90)?,
-            dead_letter_queue: lookup("DEAD_LETTER_QUEUE_URL"),
+            retention_days: parsed(lookup, "SNAPSHOT_TTL_DAYS", "a whole number of days up to 65535", 90)?,
+            dead_letter_queue: lookup("DEAD_LETTER_QUEUE_URL")
+                .map(|url| checked(url, "DEAD_LETTER_QUEUE_URL", "the URL of an SQS queue", is_url))
+                .transpose()?,
             concurrency: parsed(lookup, "WRITE_CONCURRENCY", "a whole number above 0", DEFAULT_CONCURRENCY)?,
         })
     }
@@ -90,6 +95,19 @@ fn windows(value: &str) -> Result<Vec<Window>, ConfigError> {
         }
     }
     Ok(windows)
+}
+
+fn is_url(value: &str) -> bool {
+    value.starts_with("https://") || value.starts_with("http://")
+}
+
+fn checked(
+    value: String,
+    name: &'static str,
+    expected: &'static str,
+    is_valid: fn(&str) -> bool,
+) -> Result<String, ConfigError> {
+    if is_valid(&value) { Ok(value) } else { Err(ConfigError::Invalid { name, value, expected }) }
 }
 
 fn parsed<T: FromStr>(
@@ -162,6 +180,9 @@ mod tests {
         check_error(&[table, ("SNAPSHOT_WINDOWS", "hourly,")], &["SNAPSHOT_WINDOWS", "\"\""]);
         check_error(&[table, ("SNAPSHOT_TTL_DAYS", "ninety")], &["SNAPSHOT_TTL_DAYS", "\"ninety\"", "days"]);
         check_error(&[table, ("SNAPSHOT_TTL_DAYS", "-1")], &["SNAPSHOT_TTL_DAYS", "\"-1\""]);
+        check_error(&[table, ("SNAPSHOT_TTL_DAYS", "5000000000")], &["\"5000000000\"", "up to 65535"]);
+        check_error(&[("TABLE_NAME", "my limits")], &["TABLE_NAME", "\"my limits\""]);
+        check_error(&[table, ("DEAD_LETTER_QUEUE_URL", "parked")], &["DEAD_LETTER_QUEUE_URL", "\"parked\""]);
         check_error(&[table, ("WRITE_CONCURRENCY", "0")], &["WRITE_CONCURRENCY", "\"0\"", "above 0"]);
     }
 }

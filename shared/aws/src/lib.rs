@@ -8,7 +8,7 @@
 //! | [`dead_letters`] | records that cannot be processed are parked in a queue |
 //! | [`client`] | SDK clients with the retry policy of a stream consumer |
 //! | [`table`] | makes the bucket table, for the embedded services |
-//! | [`telemetry`] | structured logs |
+//! | [`telemetry`] | logs and metrics |
 //! | [`clock`] | the time of day |
 //! | [`error`] | what a failed call means: try again, or not |
 

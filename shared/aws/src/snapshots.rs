@@ -23,7 +23,7 @@ use crate::{
 pub struct Snapshots {
     client: Client,
     table: String,
-    retention_days: u32,
+    retention_days: u16,
 }
 
 /// How a posting went.
@@ -75,7 +75,7 @@ const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
 impl Snapshots {
     /// The snapshots in `table`, each kept for `retention_days` days after its period has ended.
     #[must_use]
-    pub fn new(client: Client, table: impl Into<String>, retention_days: u32) -> Self {
+    pub fn new(client: Client, table: impl Into<String>, retention_days: u16) -> Self {
         Self { client, table: table.into(), retention_days }
     }
 

@@ -1,5 +1,5 @@
 //! The bucket table itself, made by its schema: for the embedded services and for tests. In an
-//! account, the template or the client's own stack makes it.
+//! account, the client's own stack makes it.
 
 use aws_sdk_dynamodb::{
     Client,
@@ -25,6 +25,15 @@ pub enum CreateError {
     /// Its time to live was refused.
     #[error("time to live could not be enabled on the bucket table")]
     TimeToLive(#[from] SdkError<UpdateTimeToLiveError>),
+}
+
+/// Whether this can be a table: a name, or an ARN.
+///
+/// AWS: [naming rules](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html).
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    text.starts_with("arn:") || ((3..=255).contains(&text.len()) && text.bytes().all(name))
 }
 
 /// Creates the bucket table, with its indexes, its stream of new and old images, and its TTL.
