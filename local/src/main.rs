@@ -56,19 +56,22 @@ fn table_name(text: &str) -> Result<String, String> {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<ExitCode> {
+async fn main() -> ExitCode {
     let cli = Cli::parse();
-    tokio::select! {
+    let ended = tokio::select! {
         // A run that waits for Ctrl-C itself ends as it means to.
         biased;
-        code = run(cli) => code,
+        ended = run(cli) => ended,
         // Whatever was under way is dropped with the runtime, the embedded services with it.
-        stopped = ctrl_c() => {
-            stopped?;
+        stopped = ctrl_c() => stopped.context("waiting for Ctrl-C").map(|()| {
             eprintln!("stopped");
-            Ok(ExitCode::from(130))
-        }
-    }
+            ExitCode::from(130)
+        }),
+    };
+    ended.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
