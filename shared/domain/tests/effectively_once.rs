@@ -199,7 +199,10 @@ fn attempt(table: &mut Table, postings: &mut Vec<Posting<'_>>, at: usize) {
         Ok(()) => drop(postings.swap_remove(at)),
         Err(watermarks) => match postings[at].beyond(&watermarks) {
             None => drop(postings.swap_remove(at)),
-            Some(rest) => postings[at] = rest,
+            Some(rest) => {
+                assert_ne!(rest, postings[at], "a conflict leaves less to write");
+                postings[at] = rest;
+            }
         },
     }
 }
