@@ -112,12 +112,14 @@ impl Function {
 
 /// Awaits `work` of the process, which must neither end nor hang.
 async fn watched<T>(process: &mut Child, work: impl Future<Output = T>) -> T {
-    tokio::select! {
-        biased;
-        done = work => done,
-        status = process.wait() => panic!("the process ended: {status:?}"),
-        () = tokio::time::sleep(LIMIT) => panic!("{LIMIT:?} passed"),
-    }
+    let watch = async {
+        tokio::select! {
+            biased;
+            done = work => done,
+            status = process.wait() => panic!("the process ended: {status:?}"),
+        }
+    };
+    timeout(LIMIT, watch).await.unwrap()
 }
 
 fn event(name: &str) -> Value {
