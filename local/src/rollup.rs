@@ -204,7 +204,10 @@ fn share_of(records: usize, wave: u32) -> usize {
     until(wave + 1) - until(wave)
 }
 
-fn function(services: &Services, http: &FaultyHttp) -> Arc<UsageRollup> {
+/// The function with all three windows and the services' dead-letter queue, reaching the table by
+/// `http`.
+#[must_use]
+pub fn function(services: &Services, http: &FaultyHttp) -> Arc<UsageRollup> {
     let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, http.clone()));
     let sqs = client::sqs(&sdk_config(services.queue.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
     Arc::new(UsageRollup {

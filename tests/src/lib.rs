@@ -1,15 +1,16 @@
 //! What the scenarios share: a table, a queue, and `usage-rollup` between them.
 
-use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use serde_json::{Value, value::RawValue};
-use tidegate_aws::{client, dead_letters::DeadLetterQueue, snapshots::Snapshots, stream::StreamEvent};
+use tidegate_aws::stream::StreamEvent;
 use tidegate_domain::{time::EpochMillis, window::Window};
 use tidegate_local::{
     books::{Books, SnapshotName},
-    faults::{FaultRates, FaultyHttp, sdk_config},
+    faults::{FaultRates, FaultyHttp},
     mapping::StreamRecord,
+    rollup,
     services::Services,
 };
 use tokio::time::{Duration, Instant};
@@ -35,15 +36,8 @@ impl Scene {
     pub async fn new(rates: FaultRates, seed: u64) -> anyhow::Result<Self> {
         let services = Services::embedded(None, "tidegate-test-buckets").await?;
         let http = FaultyHttp::new(rates, seed);
-        let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, http.clone()));
-        let sqs = client::sqs(&sdk_config(services.queue.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
-        let function = UsageRollup {
-            windows: Window::ALL.to_vec(),
-            snapshots: Snapshots::new(dynamodb, &services.table, 90),
-            dead_letters: Some(DeadLetterQueue::new(sqs, services.queue.url())),
-            concurrency: NonZeroUsize::MIN.saturating_add(15),
-        };
-        Ok(Self { services, http, function: Arc::new(function) })
+        let function = rollup::function(&services, &http);
+        Ok(Self { services, http, function })
     }
 
     /// The same with a change to the function.

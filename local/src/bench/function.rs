@@ -145,16 +145,19 @@ async fn watched<T>(
     moment: &str,
     work: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
-    tokio::select! {
-        // First what the process reported: it may have ended because of that.
-        biased;
-        done = work => done,
-        status = process.wait() => {
-            let status = status.context("cannot wait for the function")?;
-            bail!("the function ended {moment} ({status}); --show-output shows what it said")
+    let watch = async {
+        tokio::select! {
+            // First what the process reported: it may have ended because of that.
+            biased;
+            done = work => done,
+            status = process.wait() => {
+                let status = status.context("cannot wait for the function")?;
+                bail!("the function ended {moment} ({status}); --show-output shows what it said")
+            }
         }
-        () = tokio::time::sleep(limit) => bail!("{} s passed {moment}; the function was killed", limit.as_secs()),
-    }
+    };
+    let late = || format!("{} s passed {moment}; the function was killed", limit.as_secs());
+    tokio::time::timeout(limit, watch).await.with_context(late)?
 }
 
 /// Number of records that an answer says have failed; 0 for answers that are not about records.
