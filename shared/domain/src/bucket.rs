@@ -91,6 +91,9 @@ impl Limit<'_> {
 pub struct Shard(u32);
 
 impl Shard {
+    /// The source of truth.
+    pub const ZERO: Self = Self(0);
+
     /// The shard of this number.
     #[must_use]
     pub const fn new(number: u32) -> Self {
@@ -124,6 +127,12 @@ pub struct BucketKey<'a> {
 }
 
 impl BucketKey<'_> {
+    /// The key of another shard of the same bucket.
+    #[must_use]
+    pub fn at(&self, shard: Shard) -> Self {
+        Self { shard, ..self.clone() }
+    }
+
     /// The same key, borrowing from nothing.
     #[must_use]
     pub fn into_owned(self) -> BucketKey<'static> {
@@ -136,9 +145,9 @@ impl BucketKey<'_> {
     }
 }
 
-/// What one stream record says of a bucket item.
+/// What one stream record says of a bucket item: its images, as far as `I` holds them, before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BucketChange<'a> {
+pub struct BucketChange<'a, I = Counters<'a>> {
     /// The item that changed.
     pub bucket: BucketKey<'a>,
     /// The record's place in the stream.
@@ -147,10 +156,10 @@ pub struct BucketChange<'a> {
     pub created: EpochMillis,
     /// What happened to the item.
     pub kind: ChangeKind,
-    /// The counters before; empty unless the item was updated.
-    pub old: Counters<'a>,
-    /// The counters after; empty if the item was removed.
-    pub new: Counters<'a>,
+    /// The item before; empty unless it was updated.
+    pub old: I,
+    /// The item after; empty if it was removed.
+    pub new: I,
 }
 
 /// What happened to an item.

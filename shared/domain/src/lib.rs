@@ -6,8 +6,14 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`activity`] | [`activity::fold`]: a batch of changes becomes what each bucket shard is asked for |
 //! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: what one stream record says of a bucket |
+//! | [`pressure`] | whether a bucket is written too hard, and more shards would help |
+//! | [`refill`] | what has accrued, and whether to write it |
+//! | [`repair`] | what a shard must be told, because nothing else tells it |
 //! | [`sequence`] | [`sequence::SequenceNumber`]: the order of a stream's records |
+//! | [`split`] | how the shards that a bucket lacks come into being, token by token |
+//! | [`state`] | [`state::BucketState`]: a bucket item as a whole, and a shard's share of a limit |
 //! | [`time`] | [`time::EpochMillis`]: a moment, in milliseconds |
 //! | [`tokens`] | [`tokens::Millitokens`] and whole [`tokens::Tokens`] |
 //! | [`usage`] | [`usage::fold`]: a batch of changes becomes one [`usage::Posting`] a snapshot |
@@ -63,8 +69,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod activity;
 pub mod bucket;
+pub mod pressure;
+pub mod refill;
+pub mod repair;
 pub mod sequence;
+pub mod split;
+pub mod state;
 pub mod time;
 pub mod tokens;
 pub mod usage;
