@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     bucket::{BucketChange, BucketKey, Limit},
+    level::Level,
     sequence::SequenceNumber,
     state::{BucketImage, BucketState},
     time::EpochMillis,
@@ -23,6 +24,8 @@ pub struct Activity<'a> {
     pub seen: EpochMillis,
     /// What the last of them shows.
     pub image: BucketImage<'a>,
+    /// What has accrued and is not in the tokens of that image; `None` unless the bucket is a plain one.
+    pub level: Option<Level<'a>>,
     /// What was consumed while the bucket had as many shards as it has now, by limit.
     pub demand: BTreeMap<Limit<'a>, Demand>,
 }
@@ -45,9 +48,13 @@ pub struct Demand {
 }
 
 /// Folds a batch to the activity of each bucket shard in it, in the order in which the shards first
-/// appear. A record that is in the batch twice counts once.
+/// appear. A record that is in the batch twice counts once. `recall` knows the level of a shard as earlier
+/// batches left it, if anybody does.
 #[must_use]
-pub fn fold<'a>(changes: Vec<BucketChange<'a, BucketImage<'a>>>) -> Vec<Activity<'a>> {
+pub fn fold<'a>(
+    changes: Vec<BucketChange<'a, BucketImage<'a>>>,
+    mut recall: impl FnMut(&BucketKey<'a>) -> Option<Level<'a>>,
+) -> Vec<Activity<'a>> {
     let mut places: HashMap<BucketKey<'a>, usize> = HashMap::new();
     let mut activities: Vec<Activity<'a>> = Vec::new();
     for change in changes {
@@ -55,7 +62,8 @@ pub fn fold<'a>(changes: Vec<BucketChange<'a, BucketImage<'a>>>) -> Vec<Activity
             Some(place) => activities[*place].go_on(change),
             None => {
                 places.insert(change.bucket.clone(), activities.len());
-                activities.push(Activity::start(change));
+                let level = recall(&change.bucket);
+                activities.push(Activity::start(change, level));
             }
         }
     }
@@ -63,7 +71,7 @@ pub fn fold<'a>(changes: Vec<BucketChange<'a, BucketImage<'a>>>) -> Vec<Activity
 }
 
 impl<'a> Activity<'a> {
-    fn start(change: BucketChange<'a, BucketImage<'a>>) -> Self {
+    fn start(change: BucketChange<'a, BucketImage<'a>>, level: Option<Level<'a>>) -> Self {
         let BucketChange { bucket, sequence, created, old, new, .. } = change;
         let mut activity = Self {
             bucket,
@@ -71,6 +79,7 @@ impl<'a> Activity<'a> {
             last: sequence,
             seen: created,
             image: BucketImage::Absent,
+            level,
             demand: BTreeMap::new(),
         };
         activity.take(&old, new, created);
@@ -87,8 +96,14 @@ impl<'a> Activity<'a> {
     }
 
     fn take(&mut self, old: &BucketImage<'a>, new: BucketImage<'a>, created: EpochMillis) {
+        let level = self.level.take();
         if let Some(after) = new.plain() {
             let before = old.plain();
+            self.level = Some(match (before, level) {
+                (Some(before), Some(level)) => level.follow(before, after, created),
+                (Some(before), None) => Level::first(before, after, created),
+                (None, _) => Level::created(after.clone(), created),
+            });
             // With more shards, each is written less: what came before tells nothing of it.
             if before.is_some_and(|before| before.shards != after.shards) {
                 self.demand.clear();

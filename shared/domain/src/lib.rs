@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`activity`] | [`activity::fold`]: a batch of changes becomes what each bucket shard is asked for |
 //! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: what one stream record says of a bucket |
+//! | [`level`] | [`level::Level`]: what has accrued and is not in the tokens, no less than is known |
 //! | [`pressure`] | whether a bucket is written too hard, and more shards would help |
 //! | [`refill`] | what has accrued, and whether to write it |
 //! | [`repair`] | what a shard must be told, because nothing else tells it |
@@ -71,6 +72,7 @@
 
 pub mod activity;
 pub mod bucket;
+pub mod level;
 pub mod pressure;
 pub mod refill;
 pub mod repair;

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use crate::{
     activity::Demand,
     bucket::Limit,
-    state::{BucketState, Share, lcm},
+    level::Level,
+    state::{Share, lcm},
     time::EpochMillis,
     tokens::Millitokens,
 };
@@ -53,25 +54,26 @@ pub struct Refill<'a> {
 /// Decides on a shard for which a batch shows this demand.
 #[must_use]
 pub fn decide<'a>(
-    state: &BucketState<'a>,
+    level: &Level<'a>,
     demand: &BTreeMap<Limit<'a>, Demand>,
     now: EpochMillis,
     policy: &Policy,
 ) -> Decision<'a> {
     let is_saving = |refill: &Refill<'a>| {
         demand.iter().any(|(limit, demand)| {
-            let Some(limit_state) = state.limits.get(limit) else { return false };
+            let Some(limit_state) = level.seen().limits.get(limit) else { return false };
             let lasts = demand.within(policy.horizon) <= limit_state.tokens;
             !lasts && refill.credits.get(limit).is_some_and(|credit| *credit >= policy.min_credit.max(demand.mean()))
         })
     };
-    consider(state, now, policy, is_saving)
+    consider(level, now, policy, is_saving)
 }
 
 /// Decides on a shard that nobody may have written to for long: it is refilled from below half of its
 /// share, and else filled up as soon as that is possible and more than a sixteenth.
 #[must_use]
-pub fn decide_idle<'a>(state: &BucketState<'a>, now: EpochMillis, policy: &Policy) -> Decision<'a> {
+pub fn decide_idle<'a>(level: &Level<'a>, now: EpochMillis, policy: &Policy) -> Decision<'a> {
+    let state = level.seen();
     let is_saving = |refill: &Refill<'a>| {
         refill.credits.iter().any(|(limit, credit)| {
             let Some(limit_state) = state.limits.get(limit) else { return false };
@@ -80,22 +82,23 @@ pub fn decide_idle<'a>(state: &BucketState<'a>, now: EpochMillis, policy: &Polic
             is_drained || (stored + credit.get() >= capacity && credit.get() > capacity / 16)
         })
     };
-    consider(state, now, policy, is_saving)
+    consider(level, now, policy, is_saving)
 }
 
 fn consider<'a>(
-    state: &BucketState<'a>,
+    level: &Level<'a>,
     now: EpochMillis,
     policy: &Policy,
     is_saving: impl Fn(&Refill<'a>) -> bool,
 ) -> Decision<'a> {
+    let state = level.seen();
     if state.is_expired(now) {
         return Decision::Expired;
     }
     if now.get() - state.last_refill.get() < i64::from(policy.min_interval) {
         return Decision::TooSoon;
     }
-    match accrue(state, now) {
+    match accrue(level, now) {
         Some(refill) if !refill.trims.is_empty() || is_saving(&refill) => Decision::Refill(refill),
         Some(_) | None => Decision::Enough,
     }
@@ -104,47 +107,55 @@ fn consider<'a>(
 /// Everything that has accrued by `now`, as far as it can be credited without loss; `None` if that is
 /// nothing, or if a limit would lose all that it accrued.
 #[must_use]
-pub fn accrue<'a>(state: &BucketState<'a>, now: EpochMillis) -> Option<Refill<'a>> {
-    let elapsed = u128::try_from(now.get() - state.last_refill.get()).ok()?;
-    let elapsed = whole(state, elapsed)?;
-    let until = EpochMillis::new(state.last_refill.get() + i64::try_from(elapsed).ok()?).ok()?;
+pub fn accrue<'a>(level: &Level<'a>, now: EpochMillis) -> Option<Refill<'a>> {
+    let until = last_whole(level, now)?;
+    let state = level.seen();
     let (mut credits, mut trims) = (BTreeMap::new(), BTreeMap::new());
     for (limit, limit_state) in &state.limits {
         let share = state.share(limit, limit_state);
         let room = i128::from(share.capacity.get()) - i128::from(limit_state.tokens.get());
-        let accrued = i128::try_from(share.accrued(elapsed)).unwrap_or(i128::MAX);
+        let credit = pending(level, limit, &share, until).min(room);
         if room < 0 {
             trims.insert(limit.clone(), share.capacity);
-        } else if room.min(accrued) > 0 {
+        } else if credit > 0 {
             // Debt apart, a credit is no greater than a capacity.
-            let credit = i64::try_from(room.min(accrued)).unwrap_or(i64::MAX);
-            credits.insert(limit.clone(), Millitokens::new(credit));
+            credits.insert(limit.clone(), Millitokens::new(i64::try_from(credit).unwrap_or(i64::MAX)));
         }
     }
-    (until > state.last_refill && !(credits.is_empty() && trims.is_empty())).then_some(Refill { until, credits, trims })
+    (!credits.is_empty() || !trims.is_empty()).then_some(Refill { until, credits, trims })
 }
 
-/// The part of `elapsed` in which whole millitokens accrue, so that rounding takes nothing from a limit.
+/// The last moment after the last refill, and not after `now`, by which whole millitokens have accrued,
+/// so that rounding takes nothing from a limit.
 ///
-/// A limit that is full afterwards has nothing to lose. Of the others, all accrue whole millitokens at
-/// the multiples of a common grain; where that is longer than `elapsed`, the slowest limit's own time
-/// decides, and the faster ones lose less than a millitoken.
-fn whole(state: &BucketState<'_>, elapsed: u128) -> Option<u128> {
+/// A limit that is full afterwards has nothing to lose, and one that was full since the last refill no more
+/// than it has lost by that. Of the others, all accrue whole millitokens at the multiples of a common grain;
+/// where that is longer than the time that has passed, the slowest limit's own time decides, and the faster
+/// ones lose less than a millitoken.
+fn last_whole(level: &Level<'_>, now: EpochMillis) -> Option<EpochMillis> {
+    let state = level.seen();
+    let elapsed = u128::try_from(now.get() - state.last_refill.get()).ok()?;
     let open: Vec<Share> = state
         .limits
         .iter()
-        .map(|(limit, limit_state)| (state.share(limit, limit_state), limit_state.tokens))
-        .filter(|(share, tokens)| {
-            let accrued = i128::try_from(share.accrued(elapsed)).unwrap_or(i128::MAX);
-            accrued < i128::from(share.capacity.get()) - i128::from(tokens.get())
+        .map(|(limit, limit_state)| (limit, limit_state.tokens, state.share(limit, limit_state)))
+        .filter(|(limit, tokens, share)| {
+            let room = i128::from(share.capacity.get()) - i128::from(tokens.get());
+            level.counts_from_refill(limit) && pending(level, limit, share, now) < room
         })
-        .map(|(share, _)| share)
+        .map(|(_, _, share)| share)
         .collect();
     let grain = open.iter().fold(1, |grain, share| lcm(grain, share.grain()));
-    if grain <= elapsed {
-        return Some(elapsed - elapsed % grain);
-    }
-    let slowest = open.iter().min_by_key(|share| share.accrued(elapsed))?;
-    let accrued = slowest.accrued(elapsed);
-    (accrued > 0).then(|| slowest.time_for(accrued))
+    let elapsed = if grain <= elapsed {
+        elapsed - elapsed % grain
+    } else {
+        let slowest = open.iter().min_by_key(|share| share.accrued(elapsed))?;
+        slowest.time_for(slowest.accrued(elapsed))
+    };
+    let until = EpochMillis::new(state.last_refill.get() + i64::try_from(elapsed).ok()?).ok()?;
+    (until > state.last_refill).then_some(until)
+}
+
+fn pending(level: &Level<'_>, limit: &Limit<'_>, share: &Share, until: EpochMillis) -> i128 {
+    i128::try_from(level.pending(limit, share, until)).unwrap_or(i128::MAX)
 }
