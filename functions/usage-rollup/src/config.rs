@@ -1,8 +1,8 @@
 //! The function's configuration, from environment variables.
 
-use std::{num::NonZeroUsize, str::FromStr};
+use std::num::NonZeroUsize;
 
-use tidegate_aws::table;
+use tidegate_aws::settings::{self, ConfigError, Settings};
 use tidegate_domain::window::{UnknownWindow, Window};
 
 /// What the function is told by its environment.
@@ -20,45 +20,13 @@ pub struct Config {
     pub concurrency: NonZeroUsize,
 }
 
-/// Why the function cannot start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// A required variable is not set, or empty.
-    #[error("{name} is not set: {purpose}")]
-    Missing {
-        /// The variable's name.
-        name: &'static str,
-        /// What it is for.
-        purpose: &'static str,
-    },
-    /// A variable has a value that it cannot have.
-    #[error("{name} is {value:?}: expected {expected}")]
-    Invalid {
-        /// The variable's name.
-        name: &'static str,
-        /// Its value.
-        value: String,
-        /// What it may be.
-        expected: &'static str,
-    },
-    /// `SNAPSHOT_WINDOWS` names a window that there is not.
-    #[error("SNAPSHOT_WINDOWS is {value:?}")]
-    Window {
-        /// The variable's value.
-        value: String,
-        /// Which part of it is wrong.
-        source: UnknownWindow,
-    },
-}
-
 impl Config {
     /// Reads the process's environment.
     ///
     /// # Errors
     /// [`ConfigError`], which names the variable and quotes its value.
     pub fn from_env() -> Result<Self, ConfigError> {
-        // What is no UTF-8 is quoted with replacement characters, and refused for them.
-        Self::read(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+        Self::read(settings::variable)
     }
 
     /// Reads variables by `lookup`. An empty variable counts as not set.
@@ -66,29 +34,27 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], which names the variable and quotes its value.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let lookup = |name| lookup(name).filter(|value| !value.trim().is_empty());
-        let table = lookup("TABLE_NAME").ok_or(ConfigError::Missing {
-            name: "TABLE_NAME",
-            purpose: "the DynamoDB table of the buckets and their snapshots",
-        })?;
+        let settings = Settings::new(lookup);
         Ok(Self {
-            table: checked(table, "TABLE_NAME", "a table's name or ARN", table::is_name)?,
-            windows: windows(&lookup("SNAPSHOT_WINDOWS").unwrap_or_else(|| "hourly,daily".to_owned()))?,
-            retention_days: parsed(lookup, "SNAPSHOT_TTL_DAYS", "a whole number of days up to 65535", 90)?,
-            dead_letter_queue: lookup("DEAD_LETTER_QUEUE_URL")
-                .map(|url| checked(url, "DEAD_LETTER_QUEUE_URL", "the URL of an SQS queue", is_url))
-                .transpose()?,
-            concurrency: parsed(lookup, "WRITE_CONCURRENCY", "a whole number above 0", DEFAULT_CONCURRENCY)?,
+            table: settings.table("the DynamoDB table of the buckets and their snapshots")?,
+            windows: windows(&settings.get(WINDOWS).unwrap_or_else(|| "hourly,daily".to_owned()))?,
+            retention_days: settings.parsed("SNAPSHOT_TTL_DAYS", "a whole number of days up to 65535", 90)?,
+            dead_letter_queue: settings.dead_letter_queue()?,
+            concurrency: settings.concurrency()?,
         })
     }
 }
 
-const DEFAULT_CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+const WINDOWS: &str = "SNAPSHOT_WINDOWS";
 
 fn windows(value: &str) -> Result<Vec<Window>, ConfigError> {
     let mut windows = Vec::new();
     for name in value.split(',') {
-        let window = name.trim().parse().map_err(|source| ConfigError::Window { value: value.to_owned(), source })?;
+        let window = name.trim().parse().map_err(|source: UnknownWindow| ConfigError::Part {
+            name: WINDOWS,
+            value: value.to_owned(),
+            source: source.into(),
+        })?;
         // Named twice is counted once.
         if !windows.contains(&window) {
             windows.push(window);
@@ -97,31 +63,10 @@ fn windows(value: &str) -> Result<Vec<Window>, ConfigError> {
     Ok(windows)
 }
 
-fn is_url(value: &str) -> bool {
-    value.starts_with("https://") || value.starts_with("http://")
-}
-
-fn checked(
-    value: String,
-    name: &'static str,
-    expected: &'static str,
-    is_valid: fn(&str) -> bool,
-) -> Result<String, ConfigError> {
-    if is_valid(&value) { Ok(value) } else { Err(ConfigError::Invalid { name, value, expected }) }
-}
-
-fn parsed<T: FromStr>(
-    lookup: impl Fn(&'static str) -> Option<String>,
-    name: &'static str,
-    expected: &'static str,
-    default: T,
-) -> Result<T, ConfigError> {
-    let Some(value) = lookup(name) else { return Ok(default) };
-    value.trim().parse().map_err(|_| ConfigError::Invalid { name, value, expected })
-}
-
 #[cfg(test)]
 mod tests {
+    use tidegate_aws::settings::DEFAULT_CONCURRENCY;
+
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {

@@ -5,12 +5,12 @@
 //! |---|---|
 //! | [`config`] | the environment variables, read and checked once |
 //! | [`handler`] | decode, park, fold, post, answer |
-//! | `batch` | a batch, decoded record by record |
+//! | `refusal` | what goes to the dead-letter queue because the table refused it |
 //! | [`report`] | what an invocation did, in numbers |
 //! | [`metrics`] | those numbers as CloudWatch metrics |
 
-mod batch;
 pub mod config;
 pub mod handler;
 pub mod metrics;
+mod refusal;
 pub mod report;

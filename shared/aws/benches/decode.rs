@@ -5,7 +5,11 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use tidegate_aws::stream::{Record, StreamEvent, decode};
+use tidegate_aws::{
+    batch::Batch,
+    stream::{StreamEvent, StreamImage},
+};
+use tidegate_domain::{bucket::Counters, state::BucketImage};
 
 /// A batch of one hot bucket, each record as large as a real client's.
 fn event(records: u32) -> String {
@@ -43,14 +47,16 @@ fn event(records: u32) -> String {
     json!({"Records": (0..records).map(record).collect::<Vec<_>>()}).to_string()
 }
 
-fn decode_all(event: &StreamEvent) -> usize {
-    event.records.iter().filter(|record| matches!(decode(record.get()), Ok(Record::Change(_)))).count()
+fn decode_all<'a, I: StreamImage<'a>>(event: &'a StreamEvent) -> usize {
+    Batch::<'a, I>::decode(event).changes.len()
 }
 
 fn benches(criterion: &mut Criterion) {
     let text = event(100);
     let Ok(split) = serde_json::from_str::<StreamEvent>(&text) else { panic!("the benchmark's own event is one") };
-    assert_eq!(decode_all(&split), 100, "the benchmark's own records decode");
+    assert_eq!(decode_all::<Counters<'_>>(&split), 100, "the benchmark's own records decode");
+    let whole = Batch::<'_, BucketImage<'_>>::decode(&split);
+    assert!(whole.changes.iter().all(|change| change.new.plain().is_some()), "the benchmark's own buckets are plain");
     let mut group = criterion.benchmark_group("100 records of one hot bucket");
     group.throughput(Throughput::Bytes(text.len() as u64));
     group.bench_function("bare JSON scan", |bencher| {
@@ -59,7 +65,12 @@ fn benches(criterion: &mut Criterion) {
     group.bench_function("split into records", |bencher| {
         bencher.iter(|| serde_json::from_str::<StreamEvent>(black_box(&text)).is_ok());
     });
-    group.bench_function("decode the records", |bencher| bencher.iter(|| decode_all(black_box(&split))));
+    group.bench_function("decode the counters", |bencher| {
+        bencher.iter(|| decode_all::<Counters<'_>>(black_box(&split)));
+    });
+    group.bench_function("decode the buckets", |bencher| {
+        bencher.iter(|| decode_all::<BucketImage<'_>>(black_box(&split)));
+    });
     group.bench_function("parse to Value", |bencher| {
         bencher.iter(|| serde_json::from_str::<Value>(black_box(&text)).is_ok());
     });

@@ -24,8 +24,8 @@ pub enum StoreError {
         /// What went wrong.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// An item holds a value that we wrote otherwise or not at all.
-    #[error("attribute {attribute} of {item} holds {value}, which no writer of ours put there")]
+    /// An item holds a value that its writers do not write.
+    #[error("attribute {attribute} of {item} holds {value}, which it cannot hold")]
     Corrupt {
         /// The item's key.
         item: String,
@@ -63,6 +63,41 @@ impl StoreError {
         let source = Box::new(error);
         if permanent { Self::Refused { operation, source } } else { Self::Unavailable { operation, source } }
     }
+}
+
+/// Why one call of a handler did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// There was no time left.
+    #[error("the deadline passed")]
+    Deadline,
+    /// There is nowhere to park a record.
+    #[error("there is no dead-letter queue")]
+    NoQueue,
+    /// The store did not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl CallError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        !matches!(self, Self::Store(error) if !error.is_retryable())
+    }
+}
+
+/// An error and what caused it, in one line.
+#[must_use]
+pub fn causes(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        line.push_str(": ");
+        line.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    line
 }
 
 /// Whether the same request will get this answer for ever.

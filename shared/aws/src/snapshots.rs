@@ -1,6 +1,6 @@
 //! The usage snapshots: one conditional write for each posting.
 
-use std::{collections::HashMap, fmt::Write as _, num::NonZeroUsize};
+use std::{collections::HashMap, num::NonZeroUsize};
 
 use aws_sdk_dynamodb::{
     Client,
@@ -15,6 +15,7 @@ use tidegate_domain::{
 
 use crate::{
     error::StoreError,
+    expression::{Expression, number, text},
     schema::{self, ENTITY_ID, GSI2PK, GSI2SK, GSI4PK, GSI4SK, PK, RESOURCE, SK, TTL, snapshot},
 };
 
@@ -174,7 +175,7 @@ impl Snapshots {
         }
         for (shard, span) in posting.sources() {
             let above = expression.value(text(span.first.padded()));
-            let watermark = expression.set(schema::snapshot_watermark(shard), text(span.last.padded()));
+            let (watermark, _) = expression.set(schema::snapshot_watermark(shard), text(span.last.padded()));
             expression.require(&format!("(attribute_not_exists({watermark}) OR {watermark} < {above})"));
         }
         expression
@@ -183,70 +184,6 @@ impl Snapshots {
             .key(SK, text(schema::snapshot_sk(key)))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
     }
-}
-
-/// An update expression and its condition, as they grow.
-#[derive(Default)]
-struct Expression {
-    sets: String,
-    adds: String,
-    condition: String,
-    names: HashMap<String, String>,
-    values: HashMap<String, AttributeValue>,
-}
-
-impl Expression {
-    fn set_once(&mut self, attribute: &str, value: AttributeValue) {
-        let (name, value) = (self.name(attribute.to_owned()), self.value(value));
-        let _ = write!(self.sets, "{}{name} = if_not_exists({name}, {value})", separator(&self.sets, ", "));
-    }
-
-    fn set(&mut self, attribute: String, value: AttributeValue) -> String {
-        let (name, value) = (self.name(attribute), self.value(value));
-        let _ = write!(self.sets, "{}{name} = {value}", separator(&self.sets, ", "));
-        name
-    }
-
-    fn add(&mut self, attribute: String, value: AttributeValue) {
-        let (name, value) = (self.name(attribute), self.value(value));
-        let _ = write!(self.adds, "{}{name} {value}", separator(&self.adds, ", "));
-    }
-
-    fn require(&mut self, condition: &str) {
-        let _ = write!(self.condition, "{}{condition}", separator(&self.condition, " AND "));
-    }
-
-    fn name(&mut self, attribute: String) -> String {
-        let name = format!("#{}", self.names.len());
-        self.names.insert(name.clone(), attribute);
-        name
-    }
-
-    fn value(&mut self, value: AttributeValue) -> String {
-        let name = format!(":{}", self.values.len());
-        self.values.insert(name.clone(), value);
-        name
-    }
-
-    fn applied_to(self, update: UpdateItemFluentBuilder) -> UpdateItemFluentBuilder {
-        update
-            .update_expression(format!("SET {} ADD {}", self.sets, self.adds))
-            .condition_expression(self.condition)
-            .set_expression_attribute_names(Some(self.names))
-            .set_expression_attribute_values(Some(self.values))
-    }
-}
-
-fn separator<'a>(written: &str, separator: &'a str) -> &'a str {
-    if written.is_empty() { "" } else { separator }
-}
-
-fn text(value: impl Into<String>) -> AttributeValue {
-    AttributeValue::S(value.into())
-}
-
-fn number(value: &impl ToString) -> AttributeValue {
-    AttributeValue::N(value.to_string())
 }
 
 /// The watermarks of the posting's shards in the item that a failed condition gave back.

@@ -6,19 +6,18 @@
 //!
 //! AWS: [the event's shape](https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html).
 
+mod counters;
+mod state;
+
 use std::{borrow::Cow, fmt, time::Duration};
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error as _, IgnoredAny, MapAccess, Visitor},
-};
+use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Value, value::RawValue};
 use serde_path_to_error::Segment;
 use tidegate_domain::{
-    bucket::{BucketChange, BucketKey, ChangeKind, Counter, Counters, Limit},
+    bucket::{BucketChange, BucketKey, ChangeKind, Counters},
     sequence::SequenceNumber,
     time::EpochMillis,
-    tokens::Millitokens,
 };
 
 use crate::schema::{self, InvalidBucketKey, bucket};
@@ -33,11 +32,24 @@ pub struct StreamEvent {
 
 /// What a record is about.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Record<'a> {
+pub enum Record<'a, I = Counters<'a>> {
     /// A change of a bucket item.
-    Change(BucketChange<'a>),
+    Change(BucketChange<'a, I>),
     /// A change of some other item of the table: a snapshot, a configuration, an audit entry.
     NotOurs,
+}
+
+/// What of a bucket item's image a function reads: its [`Counters`], or the whole
+/// [`BucketImage`](tidegate_domain::state::BucketImage).
+pub trait StreamImage<'a>: Default {
+    /// The attributes that matter, as they stand in the JSON text.
+    type Raw: Deserialize<'a>;
+
+    /// What the attributes say; `path` leads to the image in the record.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if they say what a bucket cannot be.
+    fn read(raw: Self::Raw, path: &str) -> Result<Self, DecodeError>;
 }
 
 /// Decodes one record of a [`StreamEvent`].
@@ -45,11 +57,11 @@ pub enum Record<'a> {
 /// # Errors
 /// [`DecodeError`], which is permanent, if the record is not a stream record with both images, or
 /// says of a bucket what a bucket cannot be.
-pub fn decode(record: &str) -> Result<Record<'_>, DecodeError> {
-    let RawRecord { event_name, dynamodb } = match serde_json::from_str(record) {
+pub fn decode<'a, I: StreamImage<'a>>(record: &'a str) -> Result<Record<'a, I>, DecodeError> {
+    let RawRecord { event_name, dynamodb } = match serde_json::from_str::<RawRecord<'a, I::Raw>>(record) {
         Ok(record) => record,
         Err(_) if is_foreign(record) => return Ok(Record::NotOurs),
-        Err(_) => return Err(locate_fault(record)),
+        Err(_) => return Err(locate_fault::<I::Raw>(record)),
     };
     let change = required(dynamodb, "dynamodb")?;
     let keys = required(change.keys, "dynamodb.Keys")?;
@@ -69,12 +81,12 @@ pub fn decode(record: &str) -> Result<Record<'_>, DecodeError> {
     let created = creation_time(required(change.creation_time, "dynamodb.ApproximateCreationDateTime")?)?;
     // Without both images of an update, its consumption would be counted from zero.
     let old = match kind {
-        ChangeKind::Created | ChangeKind::Removed => Counters::default(),
-        ChangeKind::Updated => counters(change.old_image, "dynamodb.OldImage")?,
+        ChangeKind::Created | ChangeKind::Removed => I::default(),
+        ChangeKind::Updated => image(change.old_image, "dynamodb.OldImage")?,
     };
     let new = match kind {
-        ChangeKind::Created | ChangeKind::Updated => counters(change.new_image, "dynamodb.NewImage")?,
-        ChangeKind::Removed => Counters::default(),
+        ChangeKind::Created | ChangeKind::Updated => image(change.new_image, "dynamodb.NewImage")?,
+        ChangeKind::Removed => I::default(),
     };
     Ok(Record::Change(BucketChange { bucket, sequence, created, kind, old, new }))
 }
@@ -133,21 +145,23 @@ fn required<T>(value: Option<T>, field: &str) -> Result<T, DecodeError> {
 }
 
 #[derive(Deserialize)]
-struct RawRecord<'a> {
+#[serde(bound(deserialize = "R: Deserialize<'de>"))]
+struct RawRecord<'a, R> {
     #[serde(borrow, rename = "eventName")]
     event_name: Option<Text<'a>>,
     #[serde(borrow)]
-    dynamodb: Option<RawChange<'a>>,
+    dynamodb: Option<RawChange<'a, R>>,
 }
 
 #[derive(Deserialize)]
-struct RawChange<'a> {
+#[serde(bound(deserialize = "R: Deserialize<'de>"))]
+struct RawChange<'a, R> {
     #[serde(borrow, rename = "Keys")]
     keys: Option<Keys<'a>>,
-    #[serde(borrow, rename = "OldImage")]
-    old_image: Option<Image<'a>>,
-    #[serde(borrow, rename = "NewImage")]
-    new_image: Option<Image<'a>>,
+    #[serde(rename = "OldImage")]
+    old_image: Option<R>,
+    #[serde(rename = "NewImage")]
+    new_image: Option<R>,
     #[serde(borrow, rename = "SequenceNumber")]
     sequence_number: Option<Text<'a>>,
     #[serde(borrow, rename = "ApproximateCreationDateTime")]
@@ -190,9 +204,9 @@ fn is_foreign(record: &str) -> bool {
 
 /// Parses a record again, for the path to what is wrong with it: poison is rare, and its price is not
 /// the others'.
-fn locate_fault(record: &str) -> DecodeError {
+fn locate_fault<'a, R: Deserialize<'a>>(record: &'a str) -> DecodeError {
     let json = &mut serde_json::Deserializer::from_str(record);
-    match serde_path_to_error::deserialize::<_, RawRecord<'_>>(json) {
+    match serde_path_to_error::deserialize::<_, RawRecord<'a, R>>(json) {
         Ok(_) => DecodeError { field: "record".to_owned(), problem: "goes on behind its end".to_owned() },
         Err(error) => {
             let (field, value) = locate(record, error.path());
@@ -222,8 +236,8 @@ fn locate(record: &str, path: &serde_path_to_error::Path) -> (String, String) {
     (field, value.to_string())
 }
 
-fn counters<'a>(image: Option<Image<'a>>, path: &str) -> Result<Counters<'a>, DecodeError> {
-    required(image, path)?.counters(path)
+fn image<'a, I: StreamImage<'a>>(raw: Option<I::Raw>, path: &str) -> Result<I, DecodeError> {
+    I::read(required(raw, path)?, path)
 }
 
 fn creation_time(seconds: &RawValue) -> Result<EpochMillis, DecodeError> {
@@ -246,74 +260,6 @@ impl<'a> Keys<'a> {
             Cow::Borrowed(pk) => schema::parse_bucket_pk(pk),
             Cow::Owned(pk) => schema::parse_bucket_pk(pk).map(|key| key.map(BucketKey::into_owned)),
         }
-    }
-}
-
-/// Of an image, what counters are made of.
-#[derive(Default)]
-struct Image<'a> {
-    /// By limit.
-    consumed: Vec<(Cow<'a, str>, i64)>,
-    /// By limit. Parsed only if the limit is soft: nobody's usage is lost over another attribute.
-    tokens: Vec<(Cow<'a, str>, &'a RawValue)>,
-    /// The soft limits.
-    soft: Vec<Cow<'a, str>>,
-}
-
-impl<'a> Image<'a> {
-    fn counters(self, path: &str) -> Result<Counters<'a>, DecodeError> {
-        let mut overdrawn = Vec::new();
-        for (limit, tokens) in self.tokens.iter().filter(|(limit, _)| self.soft.contains(limit)) {
-            let Integer(left) = serde_json::from_str(tokens.get()).map_err(|error| {
-                let attribute = bucket::attribute(limit, bucket::TOKENS);
-                DecodeError::invalid(format!("{path}.{attribute}"), tokens.get(), error)
-            })?;
-            if left < 0 {
-                overdrawn.push(limit.as_ref());
-            }
-        }
-        let counter = |(limit, consumed): (Cow<'a, str>, i64)| {
-            let overdrawn = overdrawn.contains(&limit.as_ref());
-            let attribute = || format!("{path}.{}", bucket::attribute(&limit, bucket::CONSUMED));
-            let name = Limit::new(limit.clone()).map_err(|error| DecodeError::invalid(attribute(), &limit, error))?;
-            Ok((name, Counter { consumed: Millitokens::new(consumed), overdrawn }))
-        };
-        self.consumed.into_iter().map(counter).collect()
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Image<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ImageVisitor;
-
-        impl<'de> Visitor<'de> for ImageVisitor {
-            type Value = Image<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an item")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Image<'de>, A::Error> {
-                let mut image = Image::default();
-                while let Some(Text(name)) = map.next_key()? {
-                    match bucket::limit_and_field(&name) {
-                        Some((_, bucket::CONSUMED)) => {
-                            let Integer(consumed) = map.next_value()?;
-                            image.consumed.push((limit(name), consumed));
-                        }
-                        Some((_, bucket::TOKENS)) => image.tokens.push((limit(name), map.next_value()?)),
-                        Some((_, bucket::SOFT)) => {
-                            map.next_value::<IgnoredAny>()?;
-                            image.soft.push(limit(name));
-                        }
-                        _ => drop(map.next_value::<IgnoredAny>()?),
-                    }
-                }
-                Ok(image)
-            }
-        }
-
-        deserializer.deserialize_map(ImageVisitor)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 use tidegate_aws::stream::{Record, StreamEvent, decode, sequence_number};
-use tidegate_domain::bucket::{BucketChange, ChangeKind, Limit};
+use tidegate_domain::bucket::{BucketChange, ChangeKind, Counters, Limit};
 
 const SEQUENCE: &str = "100000000000000339564";
 
@@ -43,19 +43,19 @@ fn with(pointer: &str, value: Option<Value>) -> Value {
 }
 
 fn check_change(record: &Value, expect: impl FnOnce(BucketChange<'_>)) {
-    match decode(&record.to_string()) {
+    match decode::<Counters<'_>>(&record.to_string()) {
         Ok(Record::Change(change)) => expect(change),
         other => panic!("{other:?} for {record}"),
     }
 }
 
 fn check_not_ours(record: &Value) {
-    assert_eq!(decode(&record.to_string()).unwrap(), Record::NotOurs, "{record}");
+    assert_eq!(decode::<Counters<'_>>(&record.to_string()).unwrap(), Record::NotOurs, "{record}");
 }
 
 /// The error names the field and quotes the value.
 fn check_error(record: &Value, field: &str, value: &str) {
-    let error = decode(&record.to_string()).unwrap_err();
+    let error = decode::<Counters<'_>>(&record.to_string()).unwrap_err();
     assert_eq!(error.field(), field, "{error}");
     assert!(
         error.to_string().starts_with(field) && error.to_string().contains(value),
@@ -65,8 +65,7 @@ fn check_error(record: &Value, field: &str, value: &str) {
 
 fn consumed(change: &BucketChange<'_>, limit: &str) -> (Option<i64>, Option<i64>) {
     let limit = Limit::new(limit.to_owned()).unwrap();
-    let of =
-        |counters: &tidegate_domain::bucket::Counters<'_>| counters.get(&limit).map(|counter| counter.consumed.get());
+    let of = |counters: &Counters<'_>| counters.get(&limit).map(|counter| counter.consumed.get());
     (of(&change.old), of(&change.new))
 }
 
@@ -120,7 +119,7 @@ fn creation_times_come_in_several_spellings() {
 fn escaped_names_are_the_names() {
     let text = modify().to_string().replace("BUCKET#user-1#bedrock/claude#3", r"BUCKET#\u0075ser-1#bedrock\/claude#3");
     let text = text.replace("b_rpm_tc", r"b_r\u0070m_tc");
-    let Ok(Record::Change(change)) = decode(&text) else { panic!("{text}") };
+    let Ok(Record::Change(change)) = decode::<Counters<'_>>(&text) else { panic!("{text}") };
     assert_eq!((change.bucket.entity.as_str(), change.bucket.resource.as_str()), ("user-1", "bedrock/claude"));
     assert_eq!(consumed(&change, "rpm"), (Some(2500), Some(3500)));
 }
@@ -223,7 +222,7 @@ fn a_long_value_is_cut_in_the_message() {
         with("/dynamodb/Keys/PK", Some(json!({"S": format!("ns/BUCKET#user-1#api#{long}")}))),
         with("/eventName", Some(json!(long))),
     ] {
-        let message = decode(&record.to_string()).unwrap_err().to_string();
+        let message = decode::<Counters<'_>>(&record.to_string()).unwrap_err().to_string();
         assert!(message.len() < 600 && message.contains("..."), "{message}");
     }
 }

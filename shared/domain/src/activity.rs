@@ -58,13 +58,12 @@ pub fn fold<'a>(
     let mut places: HashMap<BucketKey<'a>, usize> = HashMap::new();
     let mut activities: Vec<Activity<'a>> = Vec::new();
     for change in changes {
-        match places.get(&change.bucket) {
-            Some(place) => activities[*place].go_on(change),
-            None => {
-                places.insert(change.bucket.clone(), activities.len());
-                let level = recall(&change.bucket);
-                activities.push(Activity::start(change, level));
-            }
+        if let Some(place) = places.get(&change.bucket) {
+            activities[*place].go_on(change);
+        } else {
+            places.insert(change.bucket.clone(), activities.len());
+            let level = recall(&change.bucket);
+            activities.push(Activity::start(change, level));
         }
     }
     activities
@@ -102,7 +101,7 @@ impl<'a> Activity<'a> {
             self.level = Some(match (before, level) {
                 (Some(before), Some(level)) => level.follow(before, after, created),
                 (Some(before), None) => Level::first(before, after, created),
-                (None, _) => Level::created(after.clone(), created),
+                (None, _) => Level::created(after.clone(), self.bucket.shard, created),
             });
             // With more shards, each is written less: what came before tells nothing of it.
             if before.is_some_and(|before| before.shards != after.shards) {

@@ -12,8 +12,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    bucket::{BucketKey, Limit},
-    state::{BucketState, Share},
+    bucket::{BucketKey, Limit, Shard},
+    state::{BucketState, LimitState, Share},
     time::EpochMillis,
 };
 
@@ -48,11 +48,11 @@ impl<'a> Level<'a> {
         Self { seen, full }
     }
 
-    /// The level of an item that is created in the second of `created`. A client's comes with all that has
-    /// accrued; a clone takes over an older time of the last refill.
+    /// The level of a shard that is created in the second of `created`. A client creates shard 0 only, with
+    /// all that has accrued; a clone takes over the time of an earlier refill.
     #[must_use]
-    pub fn created(seen: BucketState<'a>, created: EpochMillis) -> Self {
-        if seen.last_refill.get() >= start_of_second(created) {
+    pub fn created(seen: BucketState<'a>, shard: Shard, created: EpochMillis) -> Self {
+        if shard == Shard::ZERO && seen.last_refill.get() >= start_of_second(created) {
             Self::since_refill(seen)
         } else {
             Self::unknown(seen, end_of_second(created))
@@ -71,27 +71,28 @@ impl<'a> Level<'a> {
         &self.seen
     }
 
-    /// The level of an item that is found like this now, if this one was remembered for it. Unlike a
-    /// change in the stream, what is found does not tell when it became so.
+    /// The level of an item that is found like this now: one of those that are remembered for it, if it was
+    /// of the same item. Unlike a change in the stream, what is found does not tell when it became so.
     #[must_use]
-    pub fn found(remembered: Option<Self>, state: &BucketState<'a>, now: EpochMillis) -> Self {
-        remembered.filter(|level| level.seen == *state).unwrap_or_else(|| Self::unknown(state.clone(), now))
+    pub fn found(remembered: impl IntoIterator<Item = Level<'a>>, state: &BucketState<'a>, now: EpochMillis) -> Self {
+        let known = remembered.into_iter().find(|level| level.seen == *state);
+        known.unwrap_or_else(|| Self::unknown(state.clone(), now))
     }
 
     /// The level after a change in the second of `created`.
     #[must_use]
     pub fn follow(self, before: &BucketState<'a>, after: &BucketState<'a>, created: EpochMillis) -> Self {
-        if after.last_refill > before.last_refill {
-            return Self::since_refill(after.clone());
-        }
         let end = end_of_second(created);
         let has_same_terms = before.shards == after.shards
             && before.limits.len() == after.limits.len()
             && before.limits.iter().all(|(limit, state)| {
                 after.limits.get(limit).is_some_and(|after_state| after_state.terms == state.terms)
             });
-        if self.seen != *before || after.last_refill != before.last_refill || !has_same_terms {
+        if self.seen != *before || after.last_refill < before.last_refill || !has_same_terms {
             return Self::unknown(after.clone(), end);
+        }
+        if after.last_refill > before.last_refill {
+            return self.refilled(after.clone(), end);
         }
         let mut level = Self { seen: after.clone(), full: self.full };
         for state in [before, after] {
@@ -107,12 +108,39 @@ impl<'a> Level<'a> {
         level
     }
 
+    /// The level after a refill that was written at the moment `now`, or before.
+    ///
+    /// Everything since the refill counts, with two exceptions. A refill can come late: a limit that was full
+    /// between its `last_refill` and its write lost what came before. And one that credited more than is known
+    /// here was planned by somebody who knew more, also of when the limit was full.
+    #[must_use]
+    pub fn refilled(self, after: BucketState<'a>, now: EpochMillis) -> Self {
+        let until = after.last_refill;
+        let mut full = BTreeMap::new();
+        for (limit, limit_state) in &after.limits {
+            let credit = self.seen.limits.get(limit).map_or(0, |before| credited(before, limit_state));
+            let share = after.share(limit, limit_state);
+            let at = match self.full.get(limit) {
+                Some(Full { at, .. }) if *at > until.get() => *at,
+                _ if credit > self.pending(limit, &share, until) => now.max(until).get(),
+                _ => continue,
+            };
+            let pending = EpochMillis::new(at).map_or(0, |at| self.pending(limit, &share, at));
+            full.insert(limit.clone(), Full { pending: pending.saturating_sub(credit), at });
+        }
+        Self { seen: after, full }
+    }
+
     /// The millitokens of a limit that have accrued by `until` and are not in its tokens.
     #[must_use]
     pub fn pending(&self, limit: &Limit<'_>, share: &Share, until: EpochMillis) -> u128 {
         match self.full.get(limit) {
-            Some(Full { pending, at }) => pending.saturating_add(share.accrued(elapsed(*at, until))),
-            None => share.accrued(elapsed(self.seen.last_refill.get(), until)),
+            Some(Full { pending, at }) if *at > until.get() => {
+                // What may have accrued in between had not accrued by then.
+                pending.saturating_sub(share.accrued(elapsed(until.get(), *at)).saturating_add(1))
+            }
+            Some(Full { pending, at }) => pending.saturating_add(share.accrued(elapsed(*at, until.get()))),
+            None => share.accrued(elapsed(self.seen.last_refill.get(), until.get())),
         }
     }
 
@@ -130,8 +158,14 @@ impl<'a> Level<'a> {
     }
 }
 
-fn elapsed(from: i64, until: EpochMillis) -> u128 {
-    u128::try_from(until.get() - from).unwrap_or(0)
+/// What a refill has added to a limit.
+fn credited(before: &LimitState, after: &LimitState) -> u128 {
+    let held = |state: &LimitState| i128::from(state.tokens.get()) + i128::from(state.consumed.get());
+    u128::try_from(held(after) - held(before)).unwrap_or(0)
+}
+
+fn elapsed(from: i64, until: i64) -> u128 {
+    u128::try_from(until - from).unwrap_or(0)
 }
 
 fn start_of_second(time: EpochMillis) -> i64 {
@@ -165,11 +199,109 @@ impl Levels {
         self.recent.remove(&bucket).or_else(|| self.older.remove(&bucket))
     }
 
+    /// A level, which stays in the memory.
+    #[must_use]
+    pub fn peek(&self, bucket: &BucketKey<'_>) -> Option<&Level<'static>> {
+        let bucket = bucket.clone().into_owned();
+        self.recent.get(&bucket).or_else(|| self.older.get(&bucket))
+    }
+
     /// Puts a level into the memory; the levels that were not asked for longest may be forgotten.
     pub fn put(&mut self, bucket: BucketKey<'static>, level: Level<'static>) {
         if self.recent.len() >= self.most {
             self.older = std::mem::take(&mut self.recent);
         }
         self.recent.insert(bucket, level);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        bucket::{Entity, Namespace, Resource},
+        state::{ShardCount, Terms},
+        tokens::Millitokens,
+    };
+
+    /// A second's start.
+    const START: i64 = 1_767_217_000_000;
+
+    fn at(millis: i64) -> EpochMillis {
+        EpochMillis::new(START + millis).unwrap()
+    }
+
+    /// A bucket of 10,000 millitokens that gets one a millisecond.
+    fn bucket(last_refill: i64, tokens: i64, consumed: i64) -> BucketState<'static> {
+        let terms = Terms { capacity: Millitokens::new(10_000), refill: Millitokens::new(1_000), period: 1_000 };
+        let state = LimitState { tokens: Millitokens::new(tokens), consumed: Millitokens::new(consumed), terms };
+        let limits = [(Limit::new("rpm").unwrap(), state)].into();
+        let last_refill = at(last_refill);
+        BucketState { last_refill, shards: ShardCount::ONE, expires: None, valid_until: None, limits }
+    }
+
+    fn pending(level: &Level<'_>, until: i64) -> u128 {
+        let (limit, state) = level.seen().limits.first_key_value().unwrap();
+        level.pending(limit, &level.seen().share(limit, state), at(until))
+    }
+
+    /// What is full at the end of a second may not have been so within it.
+    #[test]
+    fn a_level_before_its_time_is_less() {
+        let (before, after) = (bucket(0, 5_000, 0), bucket(0, 4_000, 1_000));
+        let level = Level::since_refill(before.clone()).follow(&before, &after, at(4_000));
+        assert_eq!(pending(&level, 4_500), 4_500);
+        let level = Level::since_refill(before.clone()).follow(&before, &after, at(5_000));
+        assert_eq!(pending(&level, 5_999), 5_000);
+        assert_eq!(pending(&level, 5_499), 4_499);
+        assert_eq!(pending(&level, 6_999), 6_000);
+    }
+
+    /// Full after the time of a refill, and emptied before its write.
+    #[test]
+    fn a_late_refill_does_not_bring_back_what_was_lost() {
+        let (before, drained, refilled) = (bucket(0, 5_000, 0), bucket(0, 0, 5_000), bucket(5_500, 5_000, 5_000));
+        let level = Level::since_refill(before.clone()).follow(&before, &drained, at(8_000));
+        assert_eq!(pending(&level, 8_999), 5_000);
+        let level = level.follow(&drained, &refilled, at(9_000));
+        assert_eq!(pending(&level, 8_999), 0);
+        assert_eq!(pending(&level, 10_999), 2_000);
+    }
+
+    /// Somebody knew that more had accrued: perhaps also that the limit was full afterwards.
+    #[test]
+    fn a_refill_of_more_than_is_known_is_the_end_of_what_is_known() {
+        let (before, refilled) = (bucket(0, 0, 0), bucket(9_000, 9_000, 0));
+        let level = Level::unknown(before.clone(), at(5_000)).follow(&before, &refilled, at(11_000));
+        assert_eq!(pending(&level, 11_999), 0);
+        assert_eq!(pending(&level, 12_999), 1_000);
+        let level = Level::since_refill(before.clone()).follow(&before, &refilled, at(11_000));
+        assert_eq!(pending(&level, 11_999), 2_999);
+    }
+
+    /// A clone has the time of a refill before which its donor may have been full.
+    #[test]
+    fn only_shard_zero_is_created_by_clients() {
+        let state = bucket(100, 0, 0);
+        assert_eq!(pending(&Level::created(state.clone(), Shard::ZERO, at(0)), 1_999), 1_899);
+        assert_eq!(pending(&Level::created(state.clone(), Shard::new(1), at(0)), 1_999), 1_000);
+        assert_eq!(pending(&Level::created(state, Shard::ZERO, at(1_000)), 1_999), 0);
+    }
+
+    #[test]
+    fn the_levels_put_last_are_remembered() {
+        let key = |shard| BucketKey {
+            namespace: Namespace::new("TQ5vSMvQTm4").unwrap(),
+            entity: Entity::new("user-1").unwrap(),
+            resource: Resource::new("api").unwrap(),
+            shard: Shard::new(shard),
+        };
+        let mut levels = Levels::new(2);
+        for shard in 0..5 {
+            levels.put(key(shard), Level::since_refill(bucket(0, 0, 0)));
+        }
+        assert!(levels.peek(&key(0)).is_none() && levels.peek(&key(1)).is_none());
+        assert!(levels.peek(&key(2)).is_some() && levels.take(&key(4)).is_some());
+        assert!(levels.take(&key(4)).is_none());
     }
 }

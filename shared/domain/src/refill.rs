@@ -11,7 +11,7 @@ use crate::{
     activity::Demand,
     bucket::Limit,
     level::Level,
-    state::{Share, lcm},
+    state::{BucketState, Share, lcm},
     time::EpochMillis,
     tokens::Millitokens,
 };
@@ -49,6 +49,20 @@ pub struct Refill<'a> {
     pub credits: BTreeMap<Limit<'a>, Millitokens>,
     /// Limits that hold more than their share, and the share: what they are to hold if it still is more.
     pub trims: BTreeMap<Limit<'a>, Millitokens>,
+}
+
+impl<'a> Refill<'a> {
+    /// The item after the write, if nobody else writes to it.
+    #[must_use]
+    pub fn applied_to(&self, mut state: BucketState<'a>) -> BucketState<'a> {
+        state.last_refill = self.until;
+        for (limit, limit_state) in &mut state.limits {
+            let credit = self.credits.get(limit).copied().unwrap_or_default();
+            let tokens = Millitokens::new(limit_state.tokens.get().saturating_add(credit.get()));
+            limit_state.tokens = self.trims.get(limit).copied().unwrap_or(tokens);
+        }
+        state
+    }
 }
 
 /// Decides on a shard for which a batch shows this demand.

@@ -66,7 +66,10 @@ pub fn next<'a>(shards: &BTreeMap<Shard, BucketState<'a>>) -> Option<Step<'a>> {
             let target = Shard::new(donor.get() + half.get());
             let Some(donor_state) = shards.get(&donor) else { continue };
             match shards.get(&target) {
-                None => return Some(Step::Split(split(zero, donor_state, donor, target, level))),
+                None => {
+                    let count = count_of(shards, zero, (donor, donor_state), target, level);
+                    return Some(Step::Split(split(zero, donor_state, donor, target, count)));
+                }
                 Some(target_state) => {
                     let lags = |state: &BucketState<'_>| state.shards < level;
                     let lagging = [(donor, donor_state), (target, target_state)];
@@ -78,6 +81,25 @@ pub fn next<'a>(shards: &BTreeMap<Shard, BucketState<'a>>) -> Option<Step<'a>> {
         }
     }
     None
+}
+
+/// How many shards a split tells its two of: as many as there are on its level, so that what is to be given
+/// away later is not taken for too much before. Where a shard was removed of which others have split off,
+/// that would be a share that they have too.
+fn count_of(
+    shards: &BTreeMap<Shard, BucketState<'_>>,
+    zero: &BucketState<'_>,
+    (donor, donor_state): (Shard, &BucketState<'_>),
+    target: Shard,
+    level: ShardCount,
+) -> ShardCount {
+    if shards.keys().any(|shard| shard.get() % level.get() == target.get()) {
+        zero.shards
+    } else if donor == Shard::ZERO {
+        level
+    } else {
+        level.max(donor_state.shards)
+    }
 }
 
 fn split<'a>(

@@ -186,6 +186,12 @@ impl<'a> BucketState<'a> {
         self.limits.iter().any(|(limit, state)| state.tokens > self.share(limit, state).capacity)
     }
 
+    /// Whether a shard holds less than its share of a limit.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.limits.iter().any(|(limit, state)| state.tokens < self.share(limit, state).capacity)
+    }
+
     /// The same state, borrowing from nothing.
     #[must_use]
     pub fn into_owned(self) -> BucketState<'static> {

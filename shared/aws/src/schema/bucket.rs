@@ -28,6 +28,11 @@ pub const DEFAULT_SCHEDULE: &str = "sched";
 pub const DEFAULT_RESET_SCHEDULE: &str = "rsched";
 /// The IANA time zone of every schedule of the item.
 pub const SCHEDULE_ZONE: &str = "sched_tz";
+/// Present where the bucket refuses all callers: a boolean that is true.
+pub const DISABLED: &str = "disabled";
+/// Present where the bucket admits all callers, whatever it holds: the epoch milliseconds until which
+/// clients may rely on it. Then they look at the configuration, and renew or remove it.
+pub const BYPASS: &str = "bypass";
 
 /// Suffix: tokens now, in millitokens; below zero in debt.
 pub const TOKENS: &str = "tk";
@@ -58,6 +63,9 @@ pub const SESSION_CONSUMED: &str = "wtc";
 pub const GRANT_COUNT: &str = "gc";
 /// Suffix: what an operator added to this shard's share of a quota, in millitokens.
 pub const TOPPED_UP: &str = "tu";
+/// Suffix: how often an operator reset this shard's share of a calendar quota; absent before the first
+/// time.
+pub const RESET_COUNT: &str = "rn";
 
 const PREFIX: &str = "b_";
 

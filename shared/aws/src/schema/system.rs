@@ -11,3 +11,15 @@ pub const NAMESPACE: &str = "#NAMESPACE#";
 pub const NAMESPACE_ID: &str = "#NSID#";
 /// Ours. Prefix of the sort key of every item of our own: [`tidegate_sk`](super::tidegate_sk).
 pub const TIDEGATE: &str = "#TIDEGATE#";
+/// Ours. Prefix of the name of an item that keeps a sharded bucket in the registry; shard 0's partition key
+/// follows.
+pub const SHARDED: &str = "SHARDED#";
+/// Ours. The name of the item that keeps where the last repair stopped.
+pub const REPAIR: &str = "REPAIR";
+
+/// Ours. Of a registry entry: how many shards the bucket was given last.
+pub const SHARDS: &str = "shards";
+/// Ours. Of a registry entry: what shard 0 had consumed of the reserved limit then, in millitokens.
+pub const WRITTEN: &str = "written";
+/// Ours. Where the last repair stopped: the sort key of the last entry that it looked at.
+pub const AFTER: &str = "after";

@@ -1,0 +1,142 @@
+//! The function's configuration, from environment variables.
+
+use std::num::NonZeroUsize;
+
+use tidegate_aws::settings::{self, ConfigError, Settings};
+use tidegate_domain::{
+    pressure, refill,
+    split::{self, MOST_SHARDS},
+    state::ShardCount,
+    tokens::Millitokens,
+};
+
+/// What the function is told by its environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `TABLE_NAME`: the bucket table. Required.
+    pub table: String,
+    /// `REFILL_HORIZON_MS`, `REFILL_MIN_CREDIT_TOKENS`, `REFILL_MIN_INTERVAL_MS`: when a refill is worth
+    /// its write. Default 4000, 1 and 1000.
+    pub refill: refill::Policy,
+    /// `MAX_SHARDS`, `SHARD_PRESSURE_PERCENT`: when shards are doubled. Default 64 and 80.
+    pub pressure: pressure::Policy,
+    /// `DEAD_LETTER_QUEUE_URL`: where undecodable records are parked. Without it, they are failures.
+    pub dead_letter_queue: Option<String>,
+    /// `WRITE_CONCURRENCY`: how many buckets are kept at the same time. Default 32.
+    pub concurrency: NonZeroUsize,
+}
+
+/// Two seconds for the keeper to act, and as many for the batching window.
+const HORIZON_MS: u32 = 4_000;
+const MIN_CREDIT_TOKENS: u32 = 1;
+const MIN_INTERVAL_MS: u32 = 1_000;
+const MAX_SHARDS: u32 = 64;
+const PRESSURE_PERCENT: u8 = 80;
+
+impl Config {
+    /// Reads the process's environment.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the variable and quotes its value.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::read(settings::variable)
+    }
+
+    /// Reads variables by `lookup`. An empty variable counts as not set.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the variable and quotes its value.
+    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let settings = Settings::new(lookup);
+        let milliseconds = "a whole number of milliseconds up to 4294967295";
+        let min_credit: u32 = settings.parsed(
+            "REFILL_MIN_CREDIT_TOKENS",
+            "a whole number of tokens up to 4294967295",
+            MIN_CREDIT_TOKENS,
+        )?;
+        Ok(Self {
+            table: settings.table("the DynamoDB table of the buckets")?,
+            refill: refill::Policy {
+                horizon: settings.parsed("REFILL_HORIZON_MS", milliseconds, HORIZON_MS)?,
+                min_credit: Millitokens::new(i64::from(min_credit) * 1000),
+                min_interval: settings.parsed("REFILL_MIN_INTERVAL_MS", milliseconds, MIN_INTERVAL_MS)?,
+            },
+            pressure: pressure::Policy {
+                max_shards: settings.accepted("MAX_SHARDS", SHARDS, MAX_SHARDS, shards)?,
+                percent: settings.accepted("SHARD_PRESSURE_PERCENT", PERCENT, PRESSURE_PERCENT, percent)?,
+            },
+            dead_letter_queue: settings.dead_letter_queue()?,
+            concurrency: settings.concurrency()?,
+        })
+    }
+}
+
+const SHARDS: &str = "a power of two from 1 to 1024";
+const PERCENT: &str = "a whole number of percent from 1 to 100";
+
+fn shards(count: u32) -> Option<ShardCount> {
+    const { assert!(MOST_SHARDS == 1024) };
+    ShardCount::new(count).filter(|count| split::is_tree(*count))
+}
+
+fn percent(percent: u8) -> Option<u8> {
+    (1..=100).contains(&percent).then_some(percent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        Config::read(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    /// `expect` holds what the message must say.
+    fn check_error(variable: (&str, &str), expect: &str) {
+        let message = read(&[("TABLE_NAME", "limits"), variable]).unwrap_err().to_string();
+        assert!(message.contains(expect) && message.contains(variable.0), "{message:?} does not say {expect:?}");
+    }
+
+    #[test]
+    fn only_the_table_is_required() {
+        let config = read(&[("TABLE_NAME", "limits")]).unwrap();
+        assert_eq!(
+            (config.refill.horizon, config.refill.min_credit.get(), config.refill.min_interval),
+            (4000, 1000, 1000)
+        );
+        assert_eq!((config.pressure.max_shards.get(), config.pressure.percent), (64, 80));
+        assert_eq!((config.dead_letter_queue, config.concurrency.get()), (None, 32));
+        assert!(read(&[]).unwrap_err().to_string().contains("TABLE_NAME is not set"));
+    }
+
+    #[test]
+    fn every_variable_is_read() {
+        let config = read(&[
+            ("TABLE_NAME", "limits"),
+            ("REFILL_HORIZON_MS", "7000"),
+            ("REFILL_MIN_CREDIT_TOKENS", "0"),
+            ("REFILL_MIN_INTERVAL_MS", "500"),
+            ("MAX_SHARDS", "1"),
+            ("SHARD_PRESSURE_PERCENT", "50"),
+            ("DEAD_LETTER_QUEUE_URL", "https://sqs.example/1/parked"),
+            ("WRITE_CONCURRENCY", "4"),
+        ])
+        .unwrap();
+        assert_eq!((config.refill.horizon, config.refill.min_credit.get(), config.refill.min_interval), (7000, 0, 500));
+        assert_eq!((config.pressure.max_shards, config.pressure.percent), (ShardCount::ONE, 50));
+        assert_eq!(config.dead_letter_queue.as_deref(), Some("https://sqs.example/1/parked"));
+        assert_eq!(config.concurrency.get(), 4);
+    }
+
+    #[test]
+    fn errors_name_the_variable_and_quote_the_value() {
+        check_error(("REFILL_HORIZON_MS", "2s"), "\"2s\"");
+        check_error(("REFILL_MIN_CREDIT_TOKENS", "0.5"), "\"0.5\"");
+        check_error(("REFILL_MIN_INTERVAL_MS", "-1"), "\"-1\"");
+        check_error(("MAX_SHARDS", "48"), "\"48\": expected a power of two");
+        check_error(("MAX_SHARDS", "0"), "\"0\"");
+        check_error(("MAX_SHARDS", "2048"), "\"2048\"");
+        check_error(("SHARD_PRESSURE_PERCENT", "101"), "\"101\"");
+        check_error(("SHARD_PRESSURE_PERCENT", "80%"), "\"80%\"");
+    }
+}

@@ -1,0 +1,207 @@
+//! The repair: what no stream record tells of. It goes through the registry of sharded buckets, creates
+//! shards that are missing, tells shards what shard 0 says, refills those that have run dry, and removes the
+//! entries of buckets that are gone.
+
+use std::ops::ControlFlow;
+
+use tidegate_aws::{
+    buckets::{Freshness, Outcome, Shards},
+    concurrent::for_each,
+    error::{CallError, StoreError, causes},
+    registry::{Entry, Page},
+    schema,
+};
+use tidegate_domain::{
+    bucket::{BucketKey, Shard},
+    level::Level,
+    refill,
+    repair::{self as law},
+    state::{BucketState, ShardCount},
+    time::EpochMillis,
+};
+use tokio::time::{Instant, timeout_at};
+
+use crate::{handler::BucketKeeper, report::Report};
+
+/// The most buckets that one repair looks at; the next one goes on behind them.
+const BUCKETS: usize = 10_000;
+
+/// What a repair came to.
+#[derive(Debug)]
+pub struct Repaired {
+    /// What was done.
+    pub report: Report,
+    /// Whether the repair came to the end of the registry. If not, the next one goes on.
+    pub complete: bool,
+}
+
+impl BucketKeeper {
+    /// Goes through the sharded buckets at the moment `now`, from where the last repair stopped, until the
+    /// end, 10,000 buckets or the `deadline`. Each write is on the condition of what was seen: a repair
+    /// may run beside another, and stop anywhere.
+    ///
+    /// # Errors
+    /// [`CallError`] if the registry cannot be read, or does not take where the repair stopped.
+    pub async fn repair(&self, now: EpochMillis, deadline: Instant) -> Result<Repaired, CallError> {
+        let by = |error| CallError::from(error);
+        let mut report = Report::default();
+        let stopped = match within(deadline, self.registry.stopped()).await {
+            Err(CallError::Deadline) => return Ok(Repaired { report, complete: false }),
+            stopped => stopped?,
+        };
+        let mut after = stopped.clone();
+        let complete = loop {
+            let page = match within(deadline, self.registry.page(after.as_deref())).await {
+                Err(CallError::Deadline) => break false,
+                page => page?,
+            };
+            if self.repair_page(&page, now, deadline, &mut report).await.is_break() {
+                break false;
+            }
+            after = page.next;
+            if after.is_none() || report.buckets >= BUCKETS {
+                break after.is_none();
+            }
+        };
+        // Its own time: the deadline leaves some for the answer.
+        if after != stopped {
+            self.registry.stop(after.as_deref()).await.map_err(by)?;
+        }
+        Ok(Repaired { report, complete })
+    }
+
+    /// Repairs the buckets of a page; breaks if there was no time for all of them.
+    async fn repair_page(
+        &self,
+        page: &Page,
+        now: EpochMillis,
+        deadline: Instant,
+        report: &mut Report,
+    ) -> ControlFlow<()> {
+        for error in &page.corrupt {
+            report.refused += 1;
+            tracing::error!(error = causes(error), "no entry of the registry");
+        }
+        let mut flow = ControlFlow::Continue(());
+        let repaired = for_each((self, now), &page.entries, Self::repair_entry, deadline, self.concurrency).await;
+        for (entry, result) in repaired {
+            report.buckets += 1;
+            let bucket = schema::bucket_pk(&entry.bucket);
+            match result {
+                Ok(repaired) => *report += &repaired,
+                Err(error) if error.is_retryable() => {
+                    report.failed += 1;
+                    tracing::warn!(bucket, error = causes(&error), "repair failed");
+                    if matches!(error, CallError::Deadline) {
+                        flow = ControlFlow::Break(());
+                    }
+                }
+                Err(error) => {
+                    report.refused += 1;
+                    tracing::error!(bucket, error = causes(&error), "repair refused");
+                }
+            }
+        }
+        flow
+    }
+
+    async fn repair_entry<'p>(
+        (this, now): (&Self, EpochMillis),
+        entry: &'p Entry,
+        deadline: Instant,
+    ) -> (&'p Entry, Result<Report, CallError>) {
+        (entry, within(deadline, Box::pin(this.repair_bucket(entry, now))).await)
+    }
+
+    async fn repair_bucket(&self, entry: &Entry, now: EpochMillis) -> Result<Report, StoreError> {
+        let mut report = Report::default();
+        let bucket = &entry.bucket;
+        let mut shards = self.buckets.read(bucket, 0..entry.shards.get(), Freshness::Eventual).await?;
+        if shards.unfamiliar.is_some() {
+            report.unfamiliar += 1;
+            return Ok(report);
+        }
+        let is_sharded = |shards: &Shards| shards.zero().is_some_and(|zero| zero.shards > ShardCount::ONE);
+        if !is_sharded(&shards) {
+            // It may be younger than an eventual read.
+            shards = self.buckets.read(bucket, 0..1, Freshness::Consistent).await?;
+            if !is_sharded(&shards) && shards.unfamiliar.is_none() {
+                self.registry.remove(entry).await?;
+                report.dropped += 1;
+                return Ok(report);
+            }
+        }
+        let Some(zero) = shards.zero().cloned() else { return Ok(report) };
+        if zero.is_expired(now) {
+            report.expired += 1;
+            return Ok(report);
+        }
+        if zero.shards > entry.shards || tidegate_domain::split::next(&shards.states).is_some() {
+            match self.settle(bucket, zero.shards, Some(entry), &mut report).await? {
+                Some(settled) => shards = settled,
+                None => return Ok(report),
+            }
+        }
+        let Some(zero) = shards.zero().cloned() else { return Ok(report) };
+        for (shard, state) in shards.states {
+            report.shards += 1;
+            let key = bucket.at(shard);
+            if let Some(state) = self.align(&key, &zero, state, &mut report).await? {
+                self.refill_idle(&key, &state, now, &mut report).await?;
+            }
+        }
+        Ok(report)
+    }
+
+    /// Tells a shard what shard 0 says; what the shard is then, unless that is not known.
+    async fn align(
+        &self,
+        key: &BucketKey<'_>,
+        zero: &BucketState<'static>,
+        mut state: BucketState<'static>,
+        report: &mut Report,
+    ) -> Result<Option<BucketState<'static>>, StoreError> {
+        if key.shard == Shard::ZERO {
+            return Ok(Some(state));
+        }
+        let Some(alignment) = law::align(zero, &state) else { return Ok(Some(state)) };
+        match self.buckets.align(key, &state, &alignment).await? {
+            Outcome::Written => {
+                report.aligned += 1;
+                law::apply(&alignment, &mut state);
+                Ok(Some(state))
+            }
+            Outcome::Lost => {
+                report.align_lost += 1;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn refill_idle(
+        &self,
+        key: &BucketKey<'static>,
+        state: &BucketState<'static>,
+        now: EpochMillis,
+        report: &mut Report,
+    ) -> Result<(), StoreError> {
+        let level = Level::found(self.memory.found(key).into_iter().flatten(), state, now);
+        let decision = refill::decide_idle(&level, now, &self.refill);
+        let is_written = self.carry_out(key, state, &decision, report).await?;
+        match decision {
+            refill::Decision::Refill(refill) if is_written => {
+                let level = Level::since_refill(refill.applied_to(state.clone()));
+                self.memory.find(key.clone(), level);
+            }
+            // What a full shard has pending is nothing.
+            _ if state.has_room() => self.memory.find(key.clone(), level),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Makes a call within the deadline.
+async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, CallError> {
+    timeout_at(deadline, call).await.map_err(|_| CallError::Deadline).and_then(|done| Ok(done?))
+}

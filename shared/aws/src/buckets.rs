@@ -1,0 +1,332 @@
+//! Bucket items, as the keeper reads and writes them: each write on the condition that the item is still
+//! the one that was seen.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+};
+
+use aws_sdk_dynamodb::{
+    Client,
+    error::ProvideErrorMetadata,
+    operation::{transact_write_items::TransactWriteItemsError, update_item::UpdateItemError},
+    types::{AttributeValue, KeysAndAttributes},
+};
+use tidegate_domain::{
+    bucket::{BucketKey, Limit, Shard},
+    refill::Refill,
+    repair::{Alignment, Expiry},
+    split::Split,
+    state::{BucketImage, BucketState, ShardCount, Terms, Unfamiliar},
+};
+
+use crate::{
+    error::StoreError,
+    expression::{Expression, number, text},
+    image::image_of,
+    schema::{self, PK, SK, TTL, bucket},
+    transaction,
+};
+
+/// An item, attribute by attribute.
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+/// The bucket items of a table.
+#[derive(Clone, Debug)]
+pub struct Buckets {
+    client: Client,
+    table: String,
+}
+
+/// What became of a conditional write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was done.
+    Written,
+    /// The item is not as it was seen, or somebody else writes it at this moment: nothing was written.
+    Lost,
+}
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// All writes that have succeeded are in it.
+    Consistent,
+    /// It may be a second old, and costs half.
+    Eventual,
+}
+
+/// The shards of a bucket, as they were read.
+#[derive(Clone, Debug, Default)]
+pub struct Shards {
+    /// Those that are there, if none is [`unfamiliar`](Self::unfamiliar).
+    pub states: BTreeMap<Shard, BucketState<'static>>,
+    /// Why one of them is not ours to write.
+    pub unfamiliar: Option<Unfamiliar>,
+    /// Shard 0 with all its attributes.
+    zero: Option<Item>,
+}
+
+/// The most items of one read.
+///
+/// AWS: [BatchGetItem](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html).
+const READ: usize = 100;
+
+impl Buckets {
+    /// The buckets in `table`.
+    #[must_use]
+    pub fn new(client: Client, table: impl Into<String>) -> Self {
+        Self { client, table: table.into() }
+    }
+
+    /// Credits and trims a shard that was `seen`.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not do it.
+    pub async fn refill(
+        &self,
+        key: &BucketKey<'_>,
+        seen: &BucketState<'_>,
+        refill: &Refill<'_>,
+    ) -> Result<Outcome, StoreError> {
+        let mut expression = seen_as(seen);
+        expression.set(bucket::LAST_REFILL, number(&refill.until));
+        for (limit, credit) in &refill.credits {
+            let Some(state) = seen.limits.get(limit) else { continue };
+            expression.add(attribute(limit, bucket::TOKENS), number(credit));
+            // A credit of somebody else's must not stack.
+            expression.compare(attribute(limit, bucket::TOKENS), "<=", number(&state.tokens));
+            expression.compare(attribute(limit, bucket::CAPACITY), "=", number(&state.terms.capacity));
+        }
+        for (limit, share) in &refill.trims {
+            let Some(state) = seen.limits.get(limit) else { continue };
+            expression.set(attribute(limit, bucket::TOKENS), number(share));
+            expression.compare(attribute(limit, bucket::TOKENS), ">", number(share));
+            expression.compare(attribute(limit, bucket::CAPACITY), "=", number(&state.terms.capacity));
+        }
+        self.update(key, expression).await
+    }
+
+    /// Gives a bucket, of which shard 0 was `seen`, more shards: on shard 0, from which the others follow.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not do it.
+    pub async fn spread(
+        &self,
+        key: &BucketKey<'_>,
+        seen: &BucketState<'_>,
+        shards: ShardCount,
+    ) -> Result<Outcome, StoreError> {
+        let mut expression = Expression::default();
+        expression.set(bucket::SHARD_COUNT, number(&shards.get()));
+        expression.compare(bucket::SHARD_COUNT, "=", number(&seen.shards.get()));
+        pin_valid_until(&mut expression, seen);
+        self.update(&key.at(Shard::ZERO), expression).await
+    }
+
+    /// Tells a shard that was `seen` how many shards there are.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not do it.
+    pub async fn raise(
+        &self,
+        key: &BucketKey<'_>,
+        seen: &BucketState<'_>,
+        shards: ShardCount,
+    ) -> Result<Outcome, StoreError> {
+        let mut expression = Expression::default();
+        expression.set(bucket::SHARD_COUNT, number(&shards.get()));
+        expression.compare(bucket::SHARD_COUNT, "<", number(&shards.get()));
+        pin_valid_until(&mut expression, seen);
+        self.update(key, expression).await
+    }
+
+    /// Tells a shard that was `seen` what shard 0 says.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not do it.
+    pub async fn align(
+        &self,
+        key: &BucketKey<'_>,
+        seen: &BucketState<'_>,
+        alignment: &Alignment<'_>,
+    ) -> Result<Outcome, StoreError> {
+        let mut expression = Expression::default();
+        let exists = expression.name(PK);
+        expression.require(&format!("attribute_exists({exists})"));
+        pin_valid_until(&mut expression, seen);
+        for (limit, terms) in &alignment.terms {
+            set_terms(&mut expression, limit, terms);
+        }
+        for (limit, (terms, tokens)) in &alignment.added {
+            set_terms(&mut expression, limit, terms);
+            expression.set(attribute(limit, bucket::CONSUMED), number(&0));
+            let (name, _) = expression.set(attribute(limit, bucket::TOKENS), number(tokens));
+            expression.require(&format!("attribute_not_exists({name})"));
+        }
+        match alignment.expiry {
+            Some(Expiry::At(expires)) => {
+                let (name, value) = expression.set(TTL, number(&expires));
+                // A client may have renewed the shard for longer.
+                expression.require(&format!("{name} < {value}"));
+            }
+            Some(Expiry::Never) => drop(expression.remove(TTL)),
+            None => {}
+        }
+        self.update(key, expression).await
+    }
+
+    /// Takes one step of a split: a transaction of the donor and the shard that is created.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not do it.
+    pub async fn split(&self, key: &BucketKey<'_>, shards: &Shards, split: &Split<'_>) -> Result<Outcome, StoreError> {
+        let (Some(zero), Some(donor)) = (&shards.zero, shards.states.get(&split.donor)) else {
+            return Ok(Outcome::Lost);
+        };
+        let mut expression = seen_as(donor);
+        if split.donor != Shard::ZERO {
+            expression.set(bucket::SHARD_COUNT, number(&split.shards.get()));
+        }
+        for (limit, gift) in &split.gifts {
+            expression.add(attribute(limit, bucket::TOKENS), number(&-gift.get()));
+            if gift.get() > 0 {
+                expression.compare(attribute(limit, bucket::TOKENS), ">=", number(gift));
+            }
+        }
+        let donor_key = item_key(&key.at(split.donor));
+        let clone = clone_of(zero, &key.at(split.target), donor, split);
+        let items = transaction::split(&self.table, donor_key, expression, clone)?;
+        let sent = self.client.transact_write_items().set_transact_items(Some(items)).send().await;
+        match sent {
+            Ok(_) => Ok(Outcome::Written),
+            Err(error) => match error.as_service_error() {
+                Some(TransactWriteItemsError::TransactionCanceledException(canceled))
+                    if transaction::is_lost(canceled) =>
+                {
+                    Ok(Outcome::Lost)
+                }
+                _ => Err(StoreError::from_sdk("TransactWriteItems", error)),
+            },
+        }
+    }
+
+    /// Reads some shards of a bucket.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not answer, or an item is not as a bucket is.
+    pub async fn read(
+        &self,
+        key: &BucketKey<'_>,
+        shards: Range<u32>,
+        freshness: Freshness,
+    ) -> Result<Shards, StoreError> {
+        let keys: Vec<_> = shards.map(|shard| item_key(&key.at(Shard::new(shard)))).collect();
+        let mut read = Shards::default();
+        for keys in keys.chunks(READ) {
+            let mut left = Some(keys.to_vec());
+            // An answer holds at least one of the items, or is throttled as a whole, which the SDK tries again.
+            while let Some(keys) = left.take().filter(|keys| !keys.is_empty()) {
+                let request = KeysAndAttributes::builder()
+                    .set_keys(Some(keys))
+                    .consistent_read(freshness == Freshness::Consistent)
+                    .build()
+                    .map_err(|source| StoreError::Refused { operation: "BatchGetItem", source: source.into() })?;
+                let sent = self.client.batch_get_item().request_items(&self.table, request).send().await;
+                let output = sent.map_err(|error| StoreError::from_sdk("BatchGetItem", error))?;
+                for item in output.responses.into_iter().flatten().flat_map(|(_, items)| items) {
+                    read.take(item)?;
+                }
+                left = output.unprocessed_keys.and_then(|mut keys| keys.remove(&self.table)).map(|keys| keys.keys);
+            }
+        }
+        Ok(read)
+    }
+
+    async fn update(&self, key: &BucketKey<'_>, expression: Expression) -> Result<Outcome, StoreError> {
+        let update = expression.applied_to(self.client.update_item().table_name(&self.table));
+        match update.set_key(Some(item_key(key))).send().await {
+            Ok(_) => Ok(Outcome::Written),
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(_)) => Ok(Outcome::Lost),
+                // Somebody's transaction holds the item.
+                Some(other) if other.code() == Some("TransactionConflictException") => Ok(Outcome::Lost),
+                _ => Err(StoreError::from_sdk("UpdateItem", error)),
+            },
+        }
+    }
+}
+
+impl Shards {
+    /// The source of truth, if it is there.
+    #[must_use]
+    pub fn zero(&self) -> Option<&BucketState<'static>> {
+        self.states.get(&Shard::ZERO)
+    }
+
+    fn take(&mut self, item: Item) -> Result<(), StoreError> {
+        let image = image_of(&item)?;
+        let shard = item.get(PK).and_then(|pk| pk.as_s().ok()).and_then(|pk| schema::parse_bucket_pk(pk)?.ok());
+        let Some(BucketKey { shard, .. }) = shard else { return Ok(()) };
+        match image {
+            BucketImage::Plain(state) => drop(self.states.insert(shard, state)),
+            BucketImage::Unfamiliar(reason) => self.unfamiliar = Some(reason),
+            BucketImage::Absent => {}
+        }
+        if shard == Shard::ZERO {
+            self.zero = Some(item);
+        }
+        Ok(())
+    }
+}
+
+/// The condition that an item was neither refilled nor split nor marked by a change since it was seen.
+fn seen_as(seen: &BucketState<'_>) -> Expression {
+    let mut expression = Expression::default();
+    expression.compare(bucket::LAST_REFILL, "=", number(&seen.last_refill));
+    expression.compare(bucket::SHARD_COUNT, "=", number(&seen.shards.get()));
+    pin_valid_until(&mut expression, seen);
+    expression
+}
+
+fn pin_valid_until(expression: &mut Expression, seen: &BucketState<'_>) {
+    let Some(valid_until) = seen.valid_until else {
+        let name = expression.name(bucket::VALID_UNTIL);
+        return expression.require(&format!("attribute_not_exists({name})"));
+    };
+    expression.compare(bucket::VALID_UNTIL, "=", number(&valid_until));
+}
+
+fn set_terms(expression: &mut Expression, limit: &Limit<'_>, terms: &Terms) {
+    expression.set(attribute(limit, bucket::CAPACITY), number(&terms.capacity));
+    expression.set(attribute(limit, bucket::REFILL_AMOUNT), number(&terms.refill));
+    expression.set(attribute(limit, bucket::REFILL_PERIOD), number(&terms.period));
+}
+
+/// Shard 0 under another shard's keys, with that shard's own tokens.
+fn clone_of(zero: &Item, key: &BucketKey<'_>, donor: &BucketState<'_>, split: &Split<'_>) -> Item {
+    let mut clone = zero.clone();
+    clone.extend(item_key(key));
+    for (name, value) in [
+        (schema::GSI2SK, text(schema::bucket_gsi2_sk(key))),
+        (schema::GSI3SK, text(schema::bucket_gsi3_sk(key))),
+        (schema::GSI4SK, text(schema::bucket_gsi4_sk(key))),
+        (bucket::SHARD_COUNT, number(&split.shards.get())),
+        (bucket::LAST_REFILL, number(&donor.last_refill)),
+    ] {
+        clone.insert(name.to_owned(), value);
+    }
+    for (limit, tokens) in &split.tokens {
+        clone.insert(attribute(limit, bucket::TOKENS), number(tokens));
+        clone.insert(attribute(limit, bucket::CONSUMED), number(&0));
+    }
+    clone
+}
+
+fn item_key(key: &BucketKey<'_>) -> Item {
+    [(PK.to_owned(), text(schema::bucket_pk(key))), (SK.to_owned(), text(bucket::STATE))].into()
+}
+
+fn attribute(limit: &Limit<'_>, field: &str) -> String {
+    bucket::attribute(limit.as_str(), field)
+}

@@ -1,0 +1,82 @@
+//! What becomes of records that cannot be processed, and what an invocation answers for its failures.
+
+use std::num::NonZeroUsize;
+
+use aws_lambda_events::streams::{DynamoDbBatchItemFailure, DynamoDbEventResponse};
+use tidegate_domain::sequence::SequenceNumber;
+use tokio::time::{Instant, timeout_at};
+
+use crate::{
+    batch::Parcel,
+    concurrent::for_each,
+    dead_letters::DeadLetterQueue,
+    error::{CallError, causes},
+};
+
+/// How parking went.
+#[derive(Debug)]
+pub struct Parked<'p, 'a> {
+    /// How many records are in the queue now.
+    pub parked: usize,
+    /// The records that are not.
+    pub unparked: Vec<&'p Parcel<'a>>,
+}
+
+/// Why the whole batch must be delivered again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a record could not be parked and has no sequence number to report, so the whole batch must come again")]
+pub struct Unreportable;
+
+/// Parks records, and logs each. Without a queue, none can be.
+pub async fn park_all<'p, 'a>(
+    queue: Option<&'p DeadLetterQueue>,
+    parcels: &'p [Parcel<'a>],
+    deadline: Instant,
+    concurrency: NonZeroUsize,
+) -> Parked<'p, 'a> {
+    let mut outcome = Parked { parked: 0, unparked: Vec::new() };
+    for (parcel, result) in for_each(queue, parcels, park, deadline, concurrency).await {
+        let (sequence, reason) = (parcel.sequence.as_ref().map(SequenceNumber::as_str), &parcel.letter.reason);
+        match result {
+            Ok(()) => {
+                outcome.parked += 1;
+                tracing::error!(sequence, reason, "record parked");
+            }
+            Err(error) => {
+                tracing::error!(sequence, reason, error = causes(&error), "record could not be parked");
+                outcome.unparked.push(parcel);
+            }
+        }
+    }
+    outcome
+}
+
+async fn park<'p, 'a>(
+    queue: Option<&DeadLetterQueue>,
+    parcel: &'p Parcel<'a>,
+    deadline: Instant,
+) -> (&'p Parcel<'a>, Result<(), CallError>) {
+    let Some(queue) = queue else { return (parcel, Err(CallError::NoQueue)) };
+    let parked = timeout_at(deadline, queue.park(&parcel.letter)).await;
+    (parcel, parked.map_err(|_| CallError::Deadline).and_then(|parked| Ok(parked?)))
+}
+
+/// Names the lowest failure: everything from there is delivered again. An identifier that is null,
+/// empty or unknown would fail the whole batch anyway, and without a reason that anyone could read.
+///
+/// AWS: [partial batch responses](https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-batchfailurereporting.html).
+///
+/// # Errors
+/// [`Unreportable`] if a failure has no sequence number.
+pub fn answer(
+    failures: impl IntoIterator<Item = Option<SequenceNumber>>,
+) -> Result<DynamoDbEventResponse, Unreportable> {
+    let failures: Vec<_> = failures.into_iter().collect::<Option<_>>().ok_or(Unreportable)?;
+    let mut response = DynamoDbEventResponse::default();
+    if let Some(lowest) = failures.iter().min() {
+        let mut failure = DynamoDbBatchItemFailure::default();
+        failure.item_identifier = Some(lowest.to_string());
+        response.batch_item_failures.push(failure);
+    }
+    Ok(response)
+}

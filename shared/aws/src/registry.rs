@@ -1,0 +1,201 @@
+//! The registry of sharded buckets: those that the repair looks after, because no stream record tells that
+//! a shard of theirs is missing or has run dry.
+//!
+//! An entry is an item of our own in the bucket table. It also keeps what tells later whether writes have
+//! spread since the bucket was given its shards.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::{
+    Client,
+    operation::{delete_item::DeleteItemError, update_item::UpdateItemError},
+    types::AttributeValue,
+};
+use tidegate_domain::{
+    bucket::{BucketKey, Shard},
+    state::ShardCount,
+    tokens::Millitokens,
+};
+
+use crate::{
+    error::StoreError,
+    expression::{Expression, number, text},
+    schema::{
+        self, PK, SK,
+        system::{self, AFTER, PARTITION, REPAIR, SHARDED, SHARDS, WRITTEN},
+    },
+};
+
+/// The sharded buckets of a table.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    client: Client,
+    table: String,
+}
+
+/// A sharded bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Shard 0's key.
+    pub bucket: BucketKey<'static>,
+    /// How many shards the bucket was given last.
+    pub shards: ShardCount,
+    /// What shard 0 had consumed of the reserved limit then.
+    pub written: Millitokens,
+}
+
+/// Some entries, in the order of the registry.
+#[derive(Debug)]
+pub struct Page {
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// What is wrong with those that are none of ours.
+    pub corrupt: Vec<StoreError>,
+    /// Where to read on, if there are more.
+    pub next: Option<String>,
+}
+
+/// How many entries are read at a time.
+const PAGE: i32 = 100;
+
+impl Registry {
+    /// The registry in `table`.
+    #[must_use]
+    pub fn new(client: Client, table: impl Into<String>) -> Self {
+        Self { client, table: table.into() }
+    }
+
+    /// Enters a bucket, or that it was given more shards than its entry says.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not do it.
+    pub async fn enter(&self, entry: &Entry) -> Result<(), StoreError> {
+        let mut expression = Expression::default();
+        let (name, value) = expression.set(SHARDS, number(&entry.shards.get()));
+        expression.set(WRITTEN, number(&entry.written));
+        expression.require(&format!("(attribute_not_exists({name}) OR {name} < {value})"));
+        let update = expression.applied_to(self.client.update_item().table_name(&self.table));
+        match update.set_key(Some(key(&sort_key(&entry.bucket)))).send().await {
+            Ok(_) => Ok(()),
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(_)) => Ok(()),
+                _ => Err(StoreError::from_sdk("UpdateItem", error)),
+            },
+        }
+    }
+
+    /// A bucket's entry.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not answer, or the entry is not one of ours.
+    pub async fn find(&self, bucket: &BucketKey<'_>) -> Result<Option<Entry>, StoreError> {
+        let item = self.get(&sort_key(bucket)).await?;
+        item.as_ref().map(entry).transpose()
+    }
+
+    /// The entries behind `after`, or the first ones.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not answer.
+    pub async fn page(&self, after: Option<&str>) -> Result<Page, StoreError> {
+        let page = self
+            .client
+            .query()
+            .table_name(&self.table)
+            .key_condition_expression("#pk = :pk AND begins_with(#sk, :prefix)")
+            .expression_attribute_names("#pk", PK)
+            .expression_attribute_names("#sk", SK)
+            .expression_attribute_values(":pk", text(PARTITION))
+            .expression_attribute_values(":prefix", text(schema::tidegate_sk(SHARDED)))
+            .set_exclusive_start_key(after.map(key))
+            .limit(PAGE);
+        let page = page.send().await.map_err(|error| StoreError::from_sdk("Query", error))?;
+        let next = page.last_evaluated_key.as_ref().and_then(|key| key.get(SK)?.as_s().ok()).cloned();
+        let mut read = Page { entries: Vec::new(), corrupt: Vec::new(), next };
+        for item in page.items.unwrap_or_default() {
+            match entry(&item) {
+                Ok(entry) => read.entries.push(entry),
+                Err(error) => read.corrupt.push(error),
+            }
+        }
+        Ok(read)
+    }
+
+    /// Removes an entry, unless its bucket was given more shards meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not do it.
+    pub async fn remove(&self, entry: &Entry) -> Result<(), StoreError> {
+        let delete = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .set_key(Some(key(&sort_key(&entry.bucket))))
+            .condition_expression("#shards = :shards")
+            .expression_attribute_names("#shards", SHARDS)
+            .expression_attribute_values(":shards", number(&entry.shards.get()));
+        match delete.send().await {
+            Ok(_) => Ok(()),
+            Err(error) => match error.as_service_error() {
+                Some(DeleteItemError::ConditionalCheckFailedException(_)) => Ok(()),
+                _ => Err(StoreError::from_sdk("DeleteItem", error)),
+            },
+        }
+    }
+
+    /// Where the last repair stopped, if it was not done.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not answer.
+    pub async fn stopped(&self) -> Result<Option<String>, StoreError> {
+        let item = self.get(&schema::tidegate_sk(REPAIR)).await?;
+        Ok(item.and_then(|item| item.get(AFTER)?.as_s().ok().cloned()))
+    }
+
+    /// Keeps where a repair stopped, or that it was done.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not do it.
+    pub async fn stop(&self, after: Option<&str>) -> Result<(), StoreError> {
+        let key = key(&schema::tidegate_sk(REPAIR));
+        let Some(after) = after else {
+            let delete = self.client.delete_item().table_name(&self.table).set_key(Some(key));
+            return delete.send().await.map(drop).map_err(|error| StoreError::from_sdk("DeleteItem", error));
+        };
+        let put = self.client.put_item().table_name(&self.table).set_item(Some(key)).item(AFTER, text(after));
+        put.send().await.map(drop).map_err(|error| StoreError::from_sdk("PutItem", error))
+    }
+
+    async fn get(&self, sk: &str) -> Result<Option<HashMap<String, AttributeValue>>, StoreError> {
+        let get = self.client.get_item().table_name(&self.table).set_key(Some(key(sk))).consistent_read(true);
+        Ok(get.send().await.map_err(|error| StoreError::from_sdk("GetItem", error))?.item)
+    }
+}
+
+/// Where an entry is: also what [`Registry::page`] takes and gives.
+#[must_use]
+pub fn sort_key(bucket: &BucketKey<'_>) -> String {
+    schema::tidegate_sk(&format!("{SHARDED}{}", schema::bucket_pk(&bucket.at(Shard::ZERO))))
+}
+
+fn key(sk: &str) -> HashMap<String, AttributeValue> {
+    [(PK.to_owned(), text(PARTITION)), (SK.to_owned(), text(sk))].into()
+}
+
+fn entry(item: &HashMap<String, AttributeValue>) -> Result<Entry, StoreError> {
+    let sk = item.get(SK).and_then(|sk| sk.as_s().ok()).cloned().unwrap_or_default();
+    let corrupt = |attribute: &str| StoreError::Corrupt {
+        item: format!("{PARTITION} {sk}"),
+        attribute: attribute.to_owned(),
+        value: item.get(attribute).map(|value| format!("{value:?}")).unwrap_or_default(),
+    };
+    let integer = |name: &str| -> Option<i64> { item.get(name)?.as_n().ok()?.parse().ok() };
+    let prefix = format!("{}{SHARDED}", system::TIDEGATE);
+    let bucket = sk.strip_prefix(&prefix).and_then(schema::parse_bucket_pk).and_then(Result::ok);
+    let shards = integer(SHARDS).and_then(|shards| ShardCount::new(u32::try_from(shards).ok()?));
+    Ok(Entry {
+        bucket: bucket.ok_or_else(|| corrupt(SK))?.into_owned(),
+        shards: shards.ok_or_else(|| corrupt(SHARDS))?,
+        written: Millitokens::new(integer(WRITTEN).ok_or_else(|| corrupt(WRITTEN))?),
+    })
+}

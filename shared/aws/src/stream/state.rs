@@ -1,0 +1,74 @@
+//! An image as a whole, for those who refill and shard.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+use tidegate_domain::state::BucketImage;
+
+use super::{DecodeError, Integer, StreamImage, Text, limit};
+use crate::image::{Attribute, ImageBuilder};
+
+impl<'a> StreamImage<'a> for BucketImage<'a> {
+    type Raw = ImageBuilder<'a>;
+
+    fn read(raw: ImageBuilder<'a>, path: &str) -> Result<Self, DecodeError> {
+        raw.build()
+            .map_err(|error| DecodeError::invalid(format!("{path}.{}", error.attribute), &error.limit, error.source))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for ImageBuilder<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ImageVisitor;
+
+        impl<'de> Visitor<'de> for ImageVisitor {
+            type Value = ImageBuilder<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an item")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ImageBuilder<'de>, A::Error> {
+                let mut image = ImageBuilder::default();
+                while let Some(Text(name)) = map.next_key()? {
+                    match Attribute::of(&name) {
+                        Attribute::Number(number) => {
+                            let Integer(value) = map.next_value()?;
+                            image.number(number, value);
+                        }
+                        Attribute::LimitNumber(_, number) => {
+                            let Integer(value) = map.next_value()?;
+                            image.limit_number(limit(name), number, value);
+                        }
+                        Attribute::Switch => {
+                            if !is_false(map.next_value()?) {
+                                image.switch_off();
+                            }
+                        }
+                        Attribute::Sign(sign) => {
+                            map.next_value::<IgnoredAny>()?;
+                            image.sign(sign);
+                        }
+                        Attribute::Other => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(image)
+            }
+        }
+
+        deserializer.deserialize_map(ImageVisitor)
+    }
+}
+
+fn is_false(value: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Flag {
+        #[serde(rename = "BOOL")]
+        is_set: bool,
+    }
+    serde_json::from_str(value.get()).is_ok_and(|Flag { is_set }| !is_set)
+}
