@@ -1,4 +1,7 @@
-//! What the scenarios share: a table, a queue, and `usage-rollup` between them.
+//! What the scenarios share: a table, a queue, and `usage-rollup` between them; [`keeper`] has the same for
+//! `bucket-keeper`.
+
+pub mod keeper;
 
 use std::{path::PathBuf, sync::Arc};
 

@@ -190,8 +190,7 @@ impl BucketKeeper {
         let is_written = self.carry_out(key, state, &decision, report).await?;
         match decision {
             refill::Decision::Refill(refill) if is_written => {
-                let level = Level::since_refill(refill.applied_to(state.clone()));
-                self.memory.find(key.clone(), level);
+                self.memory.find(key.clone(), level.refilled(refill.applied_to(state.clone()), now));
             }
             // What a full shard has pending is nothing.
             _ if state.has_room() => self.memory.find(key.clone(), level),

@@ -26,11 +26,26 @@ pub struct Level<'a> {
     full: BTreeMap<Limit<'a>, Full>,
 }
 
-/// When a limit was full, and what was not in its tokens then.
+/// When a limit was full last, or may have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Full {
+    /// By the end of the second in which that was.
+    then: Known,
+    /// Before: what was known without it, but no more than `then`.
+    before: Known,
+}
+
+/// What has accrued on a limit by a moment and is not in its tokens: no less than this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
     pending: u128,
     at: i64,
+}
+
+impl Known {
+    fn by(self, share: &Share, until: i64) -> u128 {
+        u128::try_from(until - self.at).map_or(0, |elapsed| self.pending.saturating_add(share.accrued(elapsed)))
+    }
 }
 
 impl<'a> Level<'a> {
@@ -43,7 +58,8 @@ impl<'a> Level<'a> {
     /// The item may have been full up to this moment.
     #[must_use]
     pub fn unknown(seen: BucketState<'a>, at: EpochMillis) -> Self {
-        let full = Full { pending: 0, at: at.get().max(seen.last_refill.get()) };
+        let known = Known { pending: 0, at: at.get().max(seen.last_refill.get()) };
+        let full = Full { then: known, before: known };
         let full = seen.limits.keys().map(|limit| (limit.clone(), full)).collect();
         Self { seen, full }
     }
@@ -101,7 +117,13 @@ impl<'a> Level<'a> {
                 let room = i128::from(share.capacity.get()) - i128::from(limit_state.tokens.get());
                 let room = u128::try_from(room).unwrap_or(0);
                 if level.pending(limit, &share, end) >= room {
-                    level.full.insert(limit.clone(), Full { pending: room, at: end.get() });
+                    let before = match level.full.get(limit) {
+                        Some(full) if full.then.at < end.get() => full.then,
+                        Some(full) => full.before,
+                        None => Known { pending: 0, at: after.last_refill.get() },
+                    };
+                    let then = Known { pending: room, at: end.get() };
+                    level.full.insert(limit.clone(), Full { then, before });
                 }
             }
         }
@@ -120,13 +142,21 @@ impl<'a> Level<'a> {
         for (limit, limit_state) in &after.limits {
             let credit = self.seen.limits.get(limit).map_or(0, |before| credited(before, limit_state));
             let share = after.share(limit, limit_state);
-            let at = match self.full.get(limit) {
-                Some(Full { at, .. }) if *at > until.get() => *at,
-                _ if credit > self.pending(limit, &share, until) => now.max(until).get(),
+            let less = |pending: u128, at| Known { pending: pending.saturating_sub(credit), at };
+            let known = match self.full.get(limit) {
+                Some(Full { then, before }) if then.at > until.get() => {
+                    let by_then = before.by(&share, until.get());
+                    let then = less(then.pending, then.at);
+                    Full { then, before: if by_then < credit { then } else { less(by_then, until.get()) } }
+                }
+                _ if credit > self.pending(limit, &share, until) => {
+                    let now = now.max(until);
+                    let then = less(self.pending(limit, &share, now), now.get());
+                    Full { then, before: then }
+                }
                 _ => continue,
             };
-            let pending = EpochMillis::new(at).map_or(0, |at| self.pending(limit, &share, at));
-            full.insert(limit.clone(), Full { pending: pending.saturating_sub(credit), at });
+            full.insert(limit.clone(), known);
         }
         Self { seen: after, full }
     }
@@ -134,13 +164,11 @@ impl<'a> Level<'a> {
     /// The millitokens of a limit that have accrued by `until` and are not in its tokens.
     #[must_use]
     pub fn pending(&self, limit: &Limit<'_>, share: &Share, until: EpochMillis) -> u128 {
+        let until = until.get();
         match self.full.get(limit) {
-            Some(Full { pending, at }) if *at > until.get() => {
-                // What may have accrued in between had not accrued by then.
-                pending.saturating_sub(share.accrued(elapsed(until.get(), *at)).saturating_add(1))
-            }
-            Some(Full { pending, at }) => pending.saturating_add(share.accrued(elapsed(*at, until.get()))),
-            None => share.accrued(elapsed(self.seen.last_refill.get(), until.get())),
+            Some(Full { then, before }) if until < then.at => before.by(share, until).min(then.pending),
+            Some(Full { then, .. }) => then.by(share, until),
+            None => Known { pending: 0, at: self.seen.last_refill.get() }.by(share, until),
         }
     }
 
@@ -162,10 +190,6 @@ impl<'a> Level<'a> {
 fn credited(before: &LimitState, after: &LimitState) -> u128 {
     let held = |state: &LimitState| i128::from(state.tokens.get()) + i128::from(state.consumed.get());
     u128::try_from(held(after) - held(before)).unwrap_or(0)
-}
-
-fn elapsed(from: i64, until: i64) -> u128 {
-    u128::try_from(until - from).unwrap_or(0)
 }
 
 fn start_of_second(time: EpochMillis) -> i64 {
@@ -253,7 +277,8 @@ mod tests {
         assert_eq!(pending(&level, 4_500), 4_500);
         let level = Level::since_refill(before.clone()).follow(&before, &after, at(5_000));
         assert_eq!(pending(&level, 5_999), 5_000);
-        assert_eq!(pending(&level, 5_499), 4_499);
+        assert_eq!(pending(&level, 5_001), 5_000);
+        assert_eq!(pending(&level, 4_999), 4_999);
         assert_eq!(pending(&level, 6_999), 6_000);
     }
 

@@ -39,7 +39,7 @@ pub struct Split<'a> {
     pub donor: Shard,
     /// The shard that is created.
     pub target: Shard,
-    /// How many shards the bucket has on the level of this split.
+    /// How many shards both know of then: as many as there are on their level, as a rule.
     pub shards: ShardCount,
     /// What the donor gives, by limit: half of its tokens, or of its debt.
     pub gifts: BTreeMap<Limit<'a>, Millitokens>,

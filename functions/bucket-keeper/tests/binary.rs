@@ -1,0 +1,120 @@
+//! The binary as Lambda runs it: a process with an environment, on the Runtime API.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+use tidegate_aws::{
+    registry::{Entry, Registry},
+    schema,
+};
+use tidegate_domain::{state::ShardCount, tokens::Millitokens};
+use tidegate_local::{
+    bench::runtime_api::{Answer, RuntimeApi},
+    process::{Binary, Process},
+};
+
+const BINARY: Binary = Binary { name: "bucket-keeper", path: env!("CARGO_BIN_EXE_bucket-keeper") };
+
+async fn start(variables: &[(&str, &str)]) -> Process {
+    BINARY.start(RuntimeApi::start().await.unwrap(), variables).await.unwrap()
+}
+
+/// The event must be answered with `expect`.
+async fn check(function: &mut Process, event: &Value, expect: Value) -> Answer {
+    let (answer, body) = function.invoke(event).await.unwrap();
+    assert_eq!(body, expect);
+    answer
+}
+
+/// The event must fail with a message that holds each part of `expect`, and the process must live.
+async fn check_failure(function: &mut Process, event: &Value, expect: &[&str]) {
+    check_message(&function.failure(event).await.unwrap(), expect);
+}
+
+/// The process must end with an error that holds each part of `expect`, before it asks anybody for anything.
+async fn check_refused(variables: &[(&str, &str)], expect: &[&str]) {
+    check_message(&BINARY.refusal(variables).await.unwrap(), expect);
+}
+
+fn check_message(message: &str, expect: &[&str]) {
+    for part in expect {
+        assert!(message.contains(part), "{message:?} does not say {part:?}");
+    }
+}
+
+fn event(name: &str) -> Value {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    serde_json::from_slice(&fs::read(root.join("events/bucket-keeper").join(name)).unwrap()).unwrap()
+}
+
+fn success() -> Value {
+    json!({"batchItemFailures": []})
+}
+
+/// How many buckets a repair looked at, of all.
+fn repaired(buckets: usize) -> Value {
+    json!({"buckets": buckets, "complete": true})
+}
+
+#[tokio::test]
+async fn a_batch_and_a_repair_are_answered() {
+    let mut function = start(&[]).await;
+    for name in ["batch.json", "bump.json", "unfamiliar.json", "empty.json"] {
+        check(&mut function, &event(name), success()).await;
+    }
+    check(&mut function, &event("repair.json"), repaired(0)).await;
+}
+
+#[tokio::test]
+async fn a_repair_looks_at_the_buckets_of_the_table() {
+    let mut function = start(&[]).await;
+    let registry = Registry::new(function.services.dynamodb.clone(), &function.services.table);
+    let bucket = schema::parse_bucket_pk("TQ5vSMvQTm4/BUCKET#solo-0#api#0").unwrap().unwrap();
+    let (shards, written) = (ShardCount::ONE, Millitokens::default());
+    registry.enter(&Entry { bucket, shards, written }).await.unwrap();
+    // Its bucket is gone, so the entry goes, too.
+    for buckets in [1, 0] {
+        check(&mut function, &event("repair.json"), repaired(buckets)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_event_is_an_error_and_the_process_lives() {
+    let mut function = start(&[]).await;
+    check_failure(&mut function, &json!({"action": "rapair"}), &["\"rapair\"", "\"repair\""]).await;
+    check_failure(&mut function, &json!({"hello": 1}), &["Records", "action"]).await;
+    // Nothing tells the event source mapping where such a record is, so the batch must come again.
+    let nameless = json!({"Records": [{"eventName": "MODIFY"}]});
+    check_failure(&mut function, &nameless, &["sequence number", "whole batch"]).await;
+    check(&mut function, &event("batch.json"), success()).await;
+}
+
+#[tokio::test]
+async fn the_log_is_json_and_tells_which_invocation_a_poison_record_was_in() {
+    let mut function = start(&[("AWS_LAMBDA_LOG_LEVEL", "WARN")]).await;
+    let event_with_poison = event("malformed-among-good.json");
+    let sequence = &event_with_poison["Records"][1]["dynamodb"]["SequenceNumber"];
+    check(&mut function, &event("repair.json"), repaired(0)).await;
+    let failure = json!({"batchItemFailures": [{"itemIdentifier": sequence}]});
+    let answer = check(&mut function, &event_with_poison, failure).await;
+
+    let log = function.log().await.unwrap();
+    let about: Vec<_> = log.iter().filter(|line| line["sequence"] == *sequence).collect();
+    assert!(matches!(about[..], [line] if line["level"] == "ERROR"), "{log:#?}");
+    assert_eq!(about[0]["span"]["requestId"], answer.request_id, "{log:#?}");
+    let metrics = log.iter().filter(|line| line.get("_aws").is_some());
+    let kinds: Vec<_> = metrics.map(|line| &line["kind"]).collect();
+    assert_eq!(kinds, ["repair", "batch"], "a line of metrics an invocation: {log:#?}");
+}
+
+#[tokio::test]
+async fn a_wrong_environment_is_refused() {
+    let table = ("TABLE_NAME", "limits");
+    check_refused(&[], &["TABLE_NAME", "not set"]).await;
+    check_refused(&[table, ("REFILL_HORIZON_MS", "4s")], &["REFILL_HORIZON_MS", "\"4s\""]).await;
+    check_refused(&[table, ("MAX_SHARDS", "48")], &["MAX_SHARDS", "\"48\"", "power of two"]).await;
+    check_refused(&[table, ("SHARD_PRESSURE_PERCENT", "0")], &["SHARD_PRESSURE_PERCENT", "\"0\""]).await;
+    check_refused(&[table, ("DEAD_LETTER_QUEUE_URL", "parked")], &["DEAD_LETTER_QUEUE_URL", "\"parked\""]).await;
+}

@@ -1,0 +1,343 @@
+//! What the scenarios of `bucket-keeper` share: a table, a queue, the function between them, and buckets
+//! that clients have written.
+
+#![allow(
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    reason = "for tests, which end where something is not as it must be"
+)]
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+use aws_sdk_dynamodb::types::AttributeValue;
+use bucket_keeper::{
+    handler::{BucketKeeper, Handled},
+    repair::Repaired,
+};
+use serde_json::value::RawValue;
+use tidegate_aws::{
+    buckets::{Freshness, Shards},
+    image::image_of,
+    registry::Entry,
+    schema::{self, bucket},
+    stream::StreamEvent,
+};
+use tidegate_domain::{
+    bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard},
+    state::{BucketState, LimitState, ShardCount, Terms},
+    time::EpochMillis,
+    tokens::Millitokens,
+};
+use tidegate_local::{
+    faults::{FaultRates, FaultyHttp},
+    keeper::function,
+    mapping::StreamRecord,
+    services::Services,
+    stream::StreamReader,
+};
+use tokio::time::{Duration, Instant};
+
+/// An item, attribute by attribute.
+pub type Item = HashMap<String, AttributeValue>;
+
+/// An ordinary moment, a quarter of a second after 2025-12-31T23:30:00Z.
+pub const START: i64 = 1_767_223_800_250;
+
+/// `bucket-keeper` on embedded services of its own.
+#[derive(Debug)]
+pub struct KeeperScene {
+    /// The table and the queue, undisturbed.
+    pub services: Services,
+    /// The function's connection to the table.
+    pub http: FaultyHttp,
+    /// The function.
+    pub keeper: BucketKeeper,
+    reader: StreamReader,
+}
+
+impl KeeperScene {
+    /// The function with its default policies and a dead-letter queue, undisturbed.
+    pub async fn new() -> anyhow::Result<Self> {
+        Self::with_faults(FaultRates::default(), 0).await
+    }
+
+    /// The same; its calls of the table meet faults at these rates.
+    pub async fn with_faults(rates: FaultRates, seed: u64) -> anyhow::Result<Self> {
+        let services = Services::embedded(None, "tidegate-test-buckets").await?;
+        let http = FaultyHttp::new(rates, seed);
+        let keeper = keeper(&services, &http)?;
+        let reader = StreamReader::new(services.streams.clone(), services.stream_arn().await?);
+        Ok(Self { services, http, keeper, reader })
+    }
+
+    /// Another process of the same function, which remembers nothing.
+    pub fn another_process(&self) -> anyhow::Result<BucketKeeper> {
+        keeper(&self.services, &self.http)
+    }
+
+    /// Writes a bucket item as a client would.
+    pub async fn put(&self, key: &BucketKey<'_>, state: &BucketState<'_>) -> anyhow::Result<()> {
+        self.put_item(item(key, state)).await
+    }
+
+    /// Writes an item.
+    pub async fn put_item(&self, item: Item) -> anyhow::Result<()> {
+        let put = self.services.dynamodb.put_item().table_name(&self.services.table);
+        put.set_item(Some(item)).send().await?;
+        Ok(())
+    }
+
+    /// Changes a bucket item as a client would, with nobody else at work.
+    pub async fn change(
+        &self,
+        key: &BucketKey<'_>,
+        change: impl FnOnce(&mut BucketState<'static>),
+    ) -> anyhow::Result<()> {
+        let mut state = self.state(key).await?;
+        change(&mut state);
+        let mut changed = self.item(key).await?;
+        changed.retain(|name, _| ![schema::TTL, bucket::VALID_UNTIL].contains(&name.as_str()));
+        changed.extend(item(key, &state));
+        self.put_item(changed).await
+    }
+
+    /// Deletes a bucket item.
+    pub async fn delete(&self, key: &BucketKey<'_>) -> anyhow::Result<()> {
+        let delete = self.services.dynamodb.delete_item().table_name(&self.services.table);
+        delete.set_key(Some(item_key(key))).send().await?;
+        Ok(())
+    }
+
+    /// A bucket item with all its attributes; empty if there is none.
+    pub async fn item(&self, key: &BucketKey<'_>) -> anyhow::Result<Item> {
+        let get = self.services.dynamodb.get_item().table_name(&self.services.table).consistent_read(true);
+        Ok(get.set_key(Some(item_key(key))).send().await?.item.unwrap_or_default())
+    }
+
+    /// What a bucket item says.
+    pub async fn state(&self, key: &BucketKey<'_>) -> anyhow::Result<BucketState<'static>> {
+        let image = image_of(&self.item(key).await?)?;
+        image.plain().cloned().with_context(|| format!("{key:?} is {image:?}"))
+    }
+
+    /// The shards of a bucket below this number, as the function reads them.
+    pub async fn shards(&self, key: &BucketKey<'_>, below: u32) -> anyhow::Result<Shards> {
+        Ok(self.keeper.buckets.read(key, 0..below, Freshness::Consistent).await?)
+    }
+
+    /// All items of the table by their keys.
+    pub async fn table(&self) -> anyhow::Result<BTreeMap<String, Item>> {
+        let mut items = BTreeMap::new();
+        let mut start = None;
+        loop {
+            let scan = self.services.dynamodb.scan().table_name(&self.services.table).set_exclusive_start_key(start);
+            let page = scan.send().await?;
+            for item in page.items.unwrap_or_default() {
+                let part = |name| item.get(name).and_then(|value| value.as_s().ok()).cloned().unwrap_or_default();
+                items.insert(format!("{} {}", part(schema::PK), part(schema::SK)), item);
+            }
+            start = page.last_evaluated_key;
+            if start.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+
+    /// The records of all writes since this was asked last, made at the moment `created`.
+    pub async fn records(&mut self, created: i64) -> anyhow::Result<Vec<StreamRecord>> {
+        Ok(self.reader.drain(time(created)).await?.into_values().flatten().collect())
+    }
+
+    /// The same as an event.
+    pub async fn event(&mut self, created: i64) -> anyhow::Result<StreamEvent> {
+        event_of(&self.records(created).await?)
+    }
+
+    /// How many writes there were since their records were asked for last.
+    pub async fn writes(&mut self) -> anyhow::Result<usize> {
+        Ok(self.records(START).await?.len())
+    }
+
+    /// Invokes the function with a batch, with more time than it needs.
+    pub async fn invoke(&self, event: &StreamEvent, now: i64) -> Handled {
+        self.keeper.handle(event, time(now), in_time()).await
+    }
+
+    /// Invokes the function for a repair, with more time than it needs.
+    pub async fn repair(&self, now: i64) -> anyhow::Result<Repaired> {
+        Ok(self.keeper.repair(time(now), in_time()).await?)
+    }
+
+    /// Enters a bucket into the registry.
+    pub async fn enter(&self, key: &BucketKey<'static>, shards: u32, written: i64) -> anyhow::Result<()> {
+        let entry = Entry { bucket: key.clone(), shards: count(shards), written: Millitokens::new(written) };
+        Ok(self.keeper.registry.enter(&entry).await?)
+    }
+}
+
+fn keeper(services: &Services, http: &FaultyHttp) -> anyhow::Result<BucketKeeper> {
+    let function = Arc::into_inner(function(services, http, time(START))?);
+    Ok(function.context("somebody else has the function")?.keeper)
+}
+
+/// A deadline that is far away.
+#[must_use]
+pub fn in_time() -> Instant {
+    Instant::now() + Duration::from_mins(1)
+}
+
+/// An event of these records.
+pub fn event_of(records: &[StreamRecord]) -> anyhow::Result<StreamEvent> {
+    let records = records.iter().map(|record| RawValue::from_string(record.json.to_string()));
+    Ok(StreamEvent { records: records.collect::<Result<_, _>>()? })
+}
+
+/// The identifier that the answer to a batch names, if any.
+#[must_use]
+pub fn failure(handled: &Handled) -> Option<&str> {
+    let failures = &handled.answer.as_ref().ok()?.batch_item_failures;
+    failures.first().and_then(|failure| failure.item_identifier.as_deref())
+}
+
+/// Shard 0 of a bucket.
+#[must_use]
+pub fn key(entity: &str) -> BucketKey<'static> {
+    BucketKey {
+        namespace: Namespace::new("TQ5vSMvQTm4").expect("a namespace"),
+        entity: Entity::new(entity.to_owned()).expect("an entity"),
+        resource: Resource::new("api").expect("a resource"),
+        shard: Shard::ZERO,
+    }
+}
+
+/// Another shard of the same bucket.
+#[must_use]
+pub fn shard(key: &BucketKey<'static>, number: u32) -> BucketKey<'static> {
+    BucketKey { shard: Shard::new(number), ..key.clone() }
+}
+
+/// A limit's name.
+#[must_use]
+pub fn limit(name: &'static str) -> Limit<'static> {
+    Limit::new(name).expect("a limit")
+}
+
+/// A number of shards.
+#[must_use]
+pub fn count(shards: u32) -> ShardCount {
+    ShardCount::new(shards).expect("a number of shards")
+}
+
+/// A moment.
+#[must_use]
+pub fn time(millis: i64) -> EpochMillis {
+    EpochMillis::new(millis).expect("a moment")
+}
+
+/// So many tokens at once, and as many a minute.
+#[must_use]
+pub fn a_minute(tokens: i64) -> Terms {
+    Terms { capacity: Millitokens::new(tokens * 1_000), refill: Millitokens::new(tokens * 1_000), period: 60_000 }
+}
+
+/// A shard of a bucket with limits of 100 requests and 10,000 tokens a minute, full since `START`.
+#[must_use]
+pub fn full(shards: u32) -> BucketState<'static> {
+    let write_units = Terms { period: 1_000, ..a_minute(1_000) };
+    let terms = [("rpm", a_minute(100)), ("tpm", a_minute(10_000)), (Limit::WRITE_UNITS, write_units)];
+    let limits = terms.map(|(name, terms)| {
+        let tokens = terms.share(&limit(name), count(shards)).capacity;
+        (limit(name), LimitState { tokens, consumed: Millitokens::default(), terms })
+    });
+    BucketState {
+        last_refill: time(START),
+        shards: count(shards),
+        expires: None,
+        valid_until: None,
+        limits: limits.into(),
+    }
+}
+
+/// What a shard holds of a limit, in millitokens.
+#[must_use]
+pub fn tokens(state: &BucketState<'static>, name: &'static str) -> i64 {
+    state.limits[&limit(name)].tokens.get()
+}
+
+/// Gives a limit other tokens, in millitokens.
+pub fn set_tokens(state: &mut BucketState<'static>, name: &'static str, tokens: i64) {
+    limit_of(state, name).tokens = Millitokens::new(tokens);
+}
+
+/// Consumes of a limit, as a client does, in millitokens.
+pub fn take(state: &mut BucketState<'static>, name: &'static str, taken: i64) {
+    let limit = limit_of(state, name);
+    limit.tokens = Millitokens::new(limit.tokens.get() - taken);
+    limit.consumed = Millitokens::new(limit.consumed.get() + taken);
+}
+
+/// A limit of a bucket, to be changed.
+pub fn limit_of<'s>(state: &'s mut BucketState<'static>, name: &'static str) -> &'s mut LimitState {
+    state.limits.get_mut(&limit(name)).expect("the limit")
+}
+
+/// The attribute of a limit's field.
+#[must_use]
+pub fn attribute(limit: &Limit<'_>, field: &str) -> String {
+    bucket::attribute(limit.as_str(), field)
+}
+
+/// A text attribute.
+#[must_use]
+pub fn text(value: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(value.into())
+}
+
+/// A number attribute.
+#[must_use]
+pub fn number(value: impl ToString + Copy) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}
+
+fn item_key(key: &BucketKey<'_>) -> Item {
+    [(schema::PK.to_owned(), text(schema::bucket_pk(key))), (schema::SK.to_owned(), text(bucket::STATE))].into()
+}
+
+/// A bucket item with all that a client writes.
+#[must_use]
+pub fn item(key: &BucketKey<'_>, state: &BucketState<'_>) -> Item {
+    let BucketKey { namespace, entity, resource, .. } = key;
+    let mut item = item_key(key);
+    let optional = [(schema::TTL, state.expires), (bucket::VALID_UNTIL, state.valid_until)];
+    let optional = optional.into_iter().filter_map(|(name, value)| Some((name, number(value?))));
+    let parts = [
+        (schema::ENTITY_ID, text(entity.as_str())),
+        (schema::RESOURCE, text(resource.as_str())),
+        (bucket::CASCADE, AttributeValue::Bool(false)),
+        (bucket::LAST_REFILL, number(state.last_refill)),
+        (bucket::SHARD_COUNT, number(state.shards.get())),
+        (schema::GSI2PK, text(schema::resource_pk(namespace, resource))),
+        (schema::GSI2SK, text(schema::bucket_gsi2_sk(key))),
+        (schema::GSI3PK, text(schema::entity_pk(namespace, entity))),
+        (schema::GSI3SK, text(schema::bucket_gsi3_sk(key))),
+        (schema::GSI4PK, text(namespace.as_str())),
+        (schema::GSI4SK, text(schema::bucket_gsi4_sk(key))),
+    ];
+    item.extend(parts.into_iter().chain(optional).map(|(name, value)| (name.to_owned(), value)));
+    for (limit, LimitState { tokens, consumed, terms }) in &state.limits {
+        for (field, value) in [
+            (bucket::TOKENS, tokens.get()),
+            (bucket::CONSUMED, consumed.get()),
+            (bucket::CAPACITY, terms.capacity.get()),
+            (bucket::REFILL_AMOUNT, terms.refill.get()),
+            (bucket::REFILL_PERIOD, terms.period),
+        ] {
+            item.insert(attribute(limit, field), number(value));
+        }
+    }
+    item
+}

@@ -1,0 +1,24 @@
+//! Batches, as the function handles them over a real table.
+
+mod doubling;
+mod left_alone;
+mod refill;
+mod splits;
+mod undeliverable;
+
+use tidegate_domain::state::BucketState;
+use tidegate_tests::keeper::{KeeperScene, START, key, shard};
+
+/// Ten seconds after [`START`].
+const LATER: i64 = START + 10_000;
+
+/// Writes the shards of a bucket, as the function sees it.
+async fn create(scene: &mut KeeperScene, entity: &str, shards: &[BucketState<'static>]) -> anyhow::Result<()> {
+    for (number, state) in (0..).zip(shards) {
+        scene.put(&shard(&key(entity), number), state).await?;
+    }
+    let event = scene.event(START).await?;
+    scene.invoke(&event, START).await;
+    assert_eq!(scene.writes().await?, 0, "nothing is to be done yet");
+    Ok(())
+}

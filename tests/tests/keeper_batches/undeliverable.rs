@@ -1,0 +1,155 @@
+//! What cannot be processed stops no other bucket.
+
+use serde_json::{Value, json};
+use tidegate_aws::stream::StreamEvent;
+use tidegate_local::{faults::FaultRates, mapping::StreamRecord};
+use tidegate_tests::keeper::{
+    KeeperScene, START, count, event_of, failure, full, item, key, number, shard, take, time, tokens,
+};
+use tokio::time::{Duration, Instant};
+
+const DRY: i64 = START + 40_000;
+
+/// Buckets that have run dry: the records of one write to each.
+async fn run_dry(scene: &mut KeeperScene, entities: &[&str]) -> anyhow::Result<Vec<StreamRecord>> {
+    for taken in [0, 95_000, 2_000] {
+        for entity in entities {
+            if taken == 0 {
+                scene.put(&key(entity), &full(1)).await?;
+            } else {
+                scene.change(&key(entity), |state| take(state, "rpm", taken)).await?;
+            }
+        }
+        if taken < 95_000 && taken > 0 {
+            return scene.records(DRY).await;
+        }
+        let event = scene.event(START + 10_000).await?;
+        scene.invoke(&event, START + 10_000).await;
+    }
+    anyhow::bail!("they have not run dry")
+}
+
+fn spoil(record: &mut StreamRecord) -> anyhow::Result<Value> {
+    let mut json: Value = serde_json::from_str(&record.json)?;
+    json["dynamodb"]["NewImage"]["b_rpm_tk"] = json!({"N": "0.5"});
+    record.json = json.to_string().into();
+    Ok(json)
+}
+
+async fn is_refilled(scene: &KeeperScene, entity: &str) -> anyhow::Result<bool> {
+    Ok(tokens(&scene.state(&key(entity)).await?, "rpm") > 50_000)
+}
+
+/// A batch of three dry buckets, of which the second is spoilt.
+async fn spoilt(scene: &mut KeeperScene) -> anyhow::Result<(StreamEvent, String, Value)> {
+    let mut records = run_dry(scene, &["a", "b", "c"]).await?;
+    let poison = spoil(&mut records[1])?;
+    Ok((event_of(&records)?, records[1].sequence.clone(), poison))
+}
+
+#[tokio::test]
+async fn poison_is_parked_whole_and_the_others_are_kept() -> anyhow::Result<()> {
+    let mut scene = KeeperScene::new().await?;
+    let (batch, _, poison) = spoilt(&mut scene).await?;
+    let handled = scene.invoke(&batch, DRY).await;
+    assert!(handled.answer.as_ref().is_ok_and(|answer| answer.batch_item_failures.is_empty()));
+    assert_eq!((handled.report.poison, handled.report.parked, handled.report.refilled), (1, 1, 2));
+    let [letter] = &scene.services.queue.messages()[..] else { panic!("one letter") };
+    assert_eq!(serde_json::from_str::<Value>(&letter.body)?, poison);
+    let reason = &letter.attributes["reason"];
+    assert!(reason.contains("dynamodb.NewImage.b_rpm_tk") && reason.contains("0.5"), "{reason}");
+    for (entity, expect) in [("a", true), ("b", false), ("c", true)] {
+        assert_eq!(is_refilled(&scene, entity).await?, expect, "{entity}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_queue_poison_is_the_failure_and_the_others_are_kept() -> anyhow::Result<()> {
+    let mut scene = KeeperScene::new().await?;
+    scene.keeper.dead_letters = None;
+    let (batch, sequence, _) = spoilt(&mut scene).await?;
+    let handled = scene.invoke(&batch, DRY).await;
+    assert_eq!(failure(&handled), Some(sequence.as_str()));
+    assert_eq!((handled.report.unparked, handled.report.refilled), (1, 2));
+    assert!(is_refilled(&scene, "a").await? && is_refilled(&scene, "c").await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn poison_that_cannot_be_parked_now_is_parked_later() -> anyhow::Result<()> {
+    let mut scene = KeeperScene::new().await?;
+    let (batch, sequence, _) = spoilt(&mut scene).await?;
+    scene.services.queue.refuse(true);
+    assert_eq!(failure(&scene.invoke(&batch, DRY).await), Some(sequence.as_str()));
+    scene.services.queue.refuse(false);
+    assert_eq!(failure(&scene.invoke(&batch, DRY).await), None);
+    assert_eq!(scene.services.queue.messages().len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn poison_without_a_usable_sequence_number_never_gives_an_empty_identifier() -> anyhow::Result<()> {
+    let mut scene = KeeperScene::new().await?;
+    scene.keeper.dead_letters = None;
+    let mut records = run_dry(&mut scene, &["a", "b"]).await?;
+    let mut nameless: Value = serde_json::from_str(&records[0].json)?;
+    nameless["dynamodb"]["SequenceNumber"] = json!("");
+    records[0].json = nameless.to_string().into();
+    let handled = scene.invoke(&event_of(&records)?, DRY).await;
+    assert!(handled.answer.is_err(), "the whole batch must come again");
+    assert!(is_refilled(&scene, "b").await?);
+    Ok(())
+}
+
+/// A batch in which the first bucket needs nothing, and the second needs a write at its two records.
+async fn needy_second(scene: &mut KeeperScene) -> anyhow::Result<(StreamEvent, String)> {
+    let mut records = run_dry(scene, &["a", "b"]).await?;
+    scene.change(&key("a"), |state| take(state, "rpm", -90_000)).await?;
+    scene.change(&key("b"), |state| take(state, "rpm", 1_000)).await?;
+    records.extend(scene.records(DRY).await?);
+    Ok((event_of(&records)?, records[1].sequence.clone()))
+}
+
+#[tokio::test]
+async fn a_busy_table_fails_from_the_first_record_of_what_it_did_not_take() -> anyhow::Result<()> {
+    let rates = FaultRates { throttled: 1.0, ..FaultRates::default() };
+    let mut scene = KeeperScene::with_faults(rates, 0).await?;
+    let (batch, sequence) = needy_second(&mut scene).await?;
+    let deadline = Instant::now() + Duration::from_millis(100);
+    let handled = scene.keeper.handle(&batch, time(DRY), deadline).await;
+    assert_eq!(failure(&handled), Some(sequence.as_str()));
+    assert_eq!((handled.report.failed, handled.report.enough, handled.report.refused), (1, 1, 0));
+    assert!(scene.http.counts().throttled > 1, "it was tried again");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_invocation_without_time_fails_from_the_first_record_of_what_it_did_not_do() -> anyhow::Result<()> {
+    let mut scene = KeeperScene::new().await?;
+    let (batch, sequence) = needy_second(&mut scene).await?;
+    let handled = scene.keeper.handle(&batch, time(DRY), Instant::now()).await;
+    assert_eq!(failure(&handled), Some(sequence.as_str()));
+    assert_eq!((handled.report.failed, handled.report.enough), (1, 1));
+    // The same batch with time.
+    assert_eq!(failure(&scene.invoke(&batch, DRY).await), None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_corrupt_blocks_nothing() -> anyhow::Result<()> {
+    let mut scene = KeeperScene::new().await?;
+    let mut records = run_dry(&mut scene, &["a"]).await?;
+    let mut corrupt = item(&shard(&key("b"), 1), &full(2));
+    corrupt.insert("b_rpm_tk".to_owned(), number("0.5"));
+    scene.put_item(corrupt).await?;
+    scene.writes().await?;
+    scene.put(&key("b"), &full(1)).await?;
+    scene.change(&key("b"), |state| state.shards = count(2)).await?;
+    records.splice(0..0, scene.records(DRY).await?);
+    let handled = scene.invoke(&event_of(&records)?, DRY).await;
+    assert_eq!(failure(&handled), None, "it would fail for ever");
+    assert_eq!((handled.report.refused, handled.report.failed, handled.report.refilled), (1, 0, 1));
+    assert!(is_refilled(&scene, "a").await?);
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Whatever goes wrong with deliveries and calls: no token comes from nowhere, no shard stays missing, and
+//! what is done comes to rest.
+
+mod books;
+mod clients;
+
+use std::{collections::BTreeSet, num::NonZeroUsize, sync::Arc};
+
+use anyhow::ensure;
+use bucket_keeper::report::Report;
+use futures::try_join;
+use proptest::prelude::*;
+use rand::{SeedableRng as _, rngs::StdRng};
+use tidegate_local::{
+    faults::{FaultRates, FaultyHttp},
+    keeper::{TimedKeeper, function},
+    mapping::{Settings, StreamRecord},
+    pump::{Chaos, Fault, Function as _, Pump, Tally},
+    services::Services,
+    stream::StreamReader,
+};
+use tidegate_tests::keeper::{START, event_of, full, in_time, item, key, time};
+
+use crate::{
+    books::Books,
+    clients::{ENTITIES, Ledger},
+};
+
+const WAVES: i64 = 14;
+/// Simulated time between two waves: not the refill's grain, and not whole seconds.
+const STEP: i64 = 2_337;
+/// Simulated time between two repairs.
+const REPAIR: i64 = 61_003;
+
+struct Run {
+    services: Services,
+    function: Arc<TimedKeeper>,
+    reader: StreamReader,
+    books: Books,
+    now: i64,
+}
+
+impl Run {
+    async fn new(http: &FaultyHttp) -> anyhow::Result<Self> {
+        let services = Services::embedded(None, "tidegate-test-buckets").await?;
+        let reader = StreamReader::new(services.streams.clone(), services.stream_arn().await?);
+        let function = function(&services, http, time(START))?;
+        for entity in ENTITIES {
+            let put = services.dynamodb.put_item().table_name(&services.table);
+            put.set_item(Some(item(&key(entity), &full(1)))).send().await?;
+        }
+        Ok(Self { services, function, reader, books: Books::default(), now: START })
+    }
+
+    fn wait(&mut self, millis: i64) {
+        self.now += millis;
+        self.function.set_now(time(self.now));
+    }
+
+    /// What was written since this was called last. By now, no more may be in the buckets than has accrued.
+    async fn records(&mut self) -> anyhow::Result<Vec<StreamRecord>> {
+        let records: Vec<_> = self.reader.drain(time(self.now)).await?.into_values().flatten().collect();
+        self.books.take(&records)?;
+        self.books.check_bound(self.now - START)?;
+        Ok(records)
+    }
+
+    /// Delivers what was written until nothing more is; whether nothing was.
+    async fn settle(&mut self) -> anyhow::Result<bool> {
+        let mut is_quiet = true;
+        loop {
+            let records = self.records().await?;
+            if records.is_empty() {
+                return Ok(is_quiet);
+            }
+            is_quiet = false;
+            let (_, answer) = self.function.handle(&event_of(&records)?, in_time()).await;
+            ensure!(answer?.batch_item_failures.is_empty(), "a delivery without faults failed");
+        }
+    }
+}
+
+/// Clients draw, and everything is delivered with faults; what happened meanwhile.
+async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<Tally<Report>> {
+    let http = FaultyHttp::new(FaultRates::spread(rate / 2.0), seed);
+    let mut run = Run::new(&http).await?;
+    let mut rng = StdRng::seed_from_u64(seed);
+    let queue = Arc::clone(&run.services.queue);
+    let chaos = Chaos { rate, http: http.clone(), queue, rng: StdRng::seed_from_u64(seed) };
+    let batch_size = NonZeroUsize::MIN.saturating_add(batch_size - 1);
+    let settings = Settings { batch_size, bisect: true, max_retries: None };
+    let mut pump = Pump::new(Arc::clone(&run.function), settings, Some(chaos));
+
+    let (mut ledger, mut waiting) = (Ledger::new(), run.records().await?);
+    for _ in 0..WAVES {
+        run.wait(STEP);
+        // The clients are a wave ahead of the function.
+        try_join!(
+            clients::act(&run.services, &mut rng, 25, &mut ledger),
+            pump.deliver(std::mem::take(&mut waiting), |_| ()),
+        )?;
+        waiting = run.records().await?;
+    }
+    pump.deliver(waiting, |_| ()).await?;
+    pump.finish().await?;
+    ensure!(pump.given_up().is_empty(), "records were given up");
+
+    // What was lost to a race is done when a bucket is written to the next time.
+    run.wait(STEP);
+    clients::touch(&run.services, &mut ledger).await?;
+    run.settle().await?;
+    let mut quiet = 0;
+    for _ in 0..10 {
+        run.wait(REPAIR);
+        run.function.repair(in_time()).await?;
+        quiet = if run.settle().await? { quiet + 1 } else { 0 };
+    }
+    ensure!(quiet >= 2, "the repair does not come to rest");
+    run.books.check_shards()?;
+    run.books.check_ledger(&ledger)?;
+    let parked: BTreeSet<_> = run.services.queue.messages().into_iter().map(|message| message.body).collect();
+    ensure!(run.books.poison == parked, "{:?} is poison, and parked is {parked:?}", run.books.poison);
+    Ok(pump.tally().clone())
+}
+
+#[tokio::test]
+async fn every_kind_of_fault_is_survived() -> anyhow::Result<()> {
+    let Tally { report, faults, .. } = check(8, 0.4, 1).await?;
+    for fault in Fault::ALL {
+        assert!(faults.get(&fault).is_some_and(|count| *count > 0), "no {fault} in {faults:?}");
+    }
+    let Report { parked, refilled, trimmed, lost, split, doubled, double_lost, .. } = report;
+    let done = [parked, refilled, trimmed, lost, split, doubled + double_lost];
+    assert!(done.iter().all(|count| *count > 0), "{report:?}");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_delivery_is_survived(batch_size in 1..120_usize, rate in 0.05..0.6_f64, seed: u64) {
+        let runtime = tokio::runtime::Runtime::new()?;
+        let run = runtime.block_on(check(batch_size, rate, seed));
+        run.map_err(|error| TestCaseError::fail(format!("{error:#}")))?;
+    }
+}

@@ -1,0 +1,5 @@
+//! The repair: what no stream record tells of.
+
+mod crash;
+mod progress;
+mod shards;
