@@ -9,9 +9,12 @@
 //! | [`pump`] | delivery of a stream shard to the handler, with faults on purpose |
 //! | [`stream`] | the table's stream in the words of Lambda |
 //! | [`traffic`] | clients at work, and the ledger of what they were granted |
+//! | `item` | bucket items as clients write and read them |
 //! | [`books`] | usage by snapshot, read as the clients' readers read it, compared |
 //! | [`rollup`] | the run: clients, pump, comparison |
+//! | [`keeper`] | the same clients with the bucket keeper and without it, side by side |
 //! | [`progress`], [`verdict`] | what a person sees of it |
+//! | `process` | a function's binary as Lambda runs it, driven by a test (Linux) |
 //! | `bench` | a function's release binary, measured from outside (Linux) |
 
 #[cfg(target_os = "linux")]
@@ -19,7 +22,11 @@ pub mod bench;
 pub mod books;
 pub mod dynamodb;
 pub mod faults;
+mod item;
+pub mod keeper;
 pub mod mapping;
+#[cfg(target_os = "linux")]
+pub mod process;
 pub mod progress;
 pub mod pump;
 pub mod queue;

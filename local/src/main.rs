@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use tidegate_aws::{clock, table};
-use tidegate_local::{progress::Progress, rollup, services::Services, verdict};
+use tidegate_local::{keeper, progress::Progress, rollup, services::Services, verdict};
 use tokio::signal::ctrl_c;
 
 /// Runs clients, table, stream and functions in one process, with faults on purpose, and compares
@@ -23,6 +23,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Shows the bucket keeper at work: the same clients with it and without it, in simulated time
+    Keeper(keeper::Options),
     /// Measures a function's release binary: start, CPU, memory, calls
     #[cfg(target_os = "linux")]
     Bench(tidegate_local::bench::Options),
@@ -76,6 +78,7 @@ async fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Some(Command::Keeper(options)) => keeper::demonstrate(&options).await.map(ExitCode::from),
         #[cfg(target_os = "linux")]
         Some(Command::Bench(options)) => tidegate_local::bench::run(options).await.map(|()| ExitCode::SUCCESS),
         None => roll_up(cli.rollup, cli.place).await,

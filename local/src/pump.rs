@@ -1,16 +1,21 @@
 //! Delivery of a stream shard to the very handler that Lambda runs, with faults on purpose.
 
-use std::{collections::BTreeMap, fmt, num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Debug},
+    num::NonZeroUsize,
+    ops::AddAssign,
+    sync::Arc,
+    time::Duration,
+};
 
+use aws_lambda_events::streams::DynamoDbEventResponse;
 use futures::future;
 use rand::{RngExt as _, rngs::StdRng};
 use serde_json::value::RawValue;
-use tidegate_aws::stream::StreamEvent;
+use tidegate_aws::{parking::Unreportable, stream::StreamEvent};
 use tokio::{task::JoinHandle, time::Instant};
-use usage_rollup::{
-    handler::{Handled, UsageRollup},
-    report::Report,
-};
+use usage_rollup::handler::{Handled, UsageRollup};
 
 use crate::{
     faults::FaultyHttp,
@@ -21,15 +26,36 @@ use crate::{
 /// Time for an invocation: more than any needs here.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Pumps a stream shard through `usage-rollup`.
+/// A function that is fed by a stream.
+pub trait Function: Send + Sync + 'static {
+    /// Its counts of an invocation.
+    type Report: Debug + Default + for<'r> AddAssign<&'r Self::Report> + Send + 'static;
+
+    /// Handles one batch: what was done, and what is answered.
+    fn handle(&self, event: &StreamEvent, deadline: Instant) -> impl Future<Output = Done<Self::Report>> + Send;
+}
+
+/// An invocation that came to its end: its counts, and its answer.
+pub type Done<R> = (R, Result<DynamoDbEventResponse, Unreportable>);
+
+impl Function for UsageRollup {
+    type Report = usage_rollup::report::Report;
+
+    async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<Self::Report> {
+        let Handled { report, answer } = self.handle(event, deadline).await;
+        (report, answer)
+    }
+}
+
+/// Pumps a stream shard through a function.
 #[derive(Debug)]
-pub struct Pump {
-    function: Arc<UsageRollup>,
+pub struct Pump<F: Function> {
+    function: Arc<F>,
     mapping: Mapping,
     chaos: Option<Chaos>,
     /// Invocations that the mapping gave up and that go on beside it.
-    stalled: Vec<JoinHandle<Handled>>,
-    tally: Tally,
+    stalled: Vec<JoinHandle<Done<F::Report>>>,
+    tally: Tally<F::Report>,
 }
 
 /// What goes wrong on purpose between the mapping and the function.
@@ -47,9 +73,9 @@ pub struct Chaos {
 
 /// What happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct Tally<R> {
     /// The function's own counts, over all invocations that came to an end.
-    pub report: Report,
+    pub report: R,
     /// Invocations that came to an end.
     pub invocations: u64,
     /// Deliveries with a fault, by what it was.
@@ -106,16 +132,16 @@ impl fmt::Display for Fault {
     }
 }
 
-impl Pump {
+impl<F: Function> Pump<F> {
     /// A pump for one stream shard; without `chaos`, every delivery goes well.
     #[must_use]
-    pub fn new(function: Arc<UsageRollup>, settings: Settings, chaos: Option<Chaos>) -> Self {
+    pub fn new(function: Arc<F>, settings: Settings, chaos: Option<Chaos>) -> Self {
         Self { function, mapping: Mapping::new(settings), chaos, stalled: Vec::new(), tally: Tally::default() }
     }
 
     /// What happened so far.
     #[must_use]
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &Tally<F::Report> {
         &self.tally
     }
 
@@ -190,8 +216,8 @@ impl Pump {
                 Ok(Answer::Error)
             }
             Fault::Late => {
-                let handled = self.function.handle(&event, Instant::now()).await;
-                Ok(self.count(&handled))
+                let done = self.function.handle(&event, Instant::now()).await;
+                Ok(self.count(&done))
             }
             Fault::QueueDown => {
                 self.refuse_letters(true);
@@ -203,8 +229,8 @@ impl Pump {
     }
 
     async fn handle(&mut self, event: &StreamEvent) -> Answer {
-        let handled = self.function.handle(event, Instant::now() + TIMEOUT).await;
-        self.count(&handled)
+        let done = self.function.handle(event, Instant::now() + TIMEOUT).await;
+        self.count(&done)
     }
 
     /// Kills the invocation after a few of its writes; it may be done by then.
@@ -212,12 +238,12 @@ impl Pump {
         let writes = self.random(4);
         let Some(http) = self.chaos.as_ref().map(|chaos| chaos.http.clone()) else { return Answer::Error };
         http.crash_after(writes);
-        let handled = tokio::select! {
-            handled = self.function.handle(event, Instant::now() + TIMEOUT) => Some(handled),
+        let done = tokio::select! {
+            done = self.function.handle(event, Instant::now() + TIMEOUT) => Some(done),
             () = http.crashed() => None,
         };
         http.heal();
-        handled.map_or(Answer::Error, |handled| self.count(&handled))
+        done.map_or(Answer::Error, |done| self.count(&done))
     }
 
     fn refuse_letters(&self, refuse: bool) {
@@ -237,10 +263,10 @@ impl Pump {
         self.chaos.as_mut().map_or(0, |chaos| chaos.rng.random_range(0..below))
     }
 
-    fn count(&mut self, handled: &Handled) -> Answer {
+    fn count(&mut self, (report, answer): &Done<F::Report>) -> Answer {
         self.tally.invocations += 1;
-        self.tally.report += &handled.report;
-        match &handled.answer {
+        self.tally.report += report;
+        match answer {
             Ok(response) => {
                 let failures = response.batch_item_failures.iter().map(|failure| failure.item_identifier.clone());
                 Answer::Failures(failures.collect())

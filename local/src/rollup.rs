@@ -229,7 +229,7 @@ struct Pumps<'a> {
     services: &'a Services,
     http: &'a FaultyHttp,
     function: Arc<UsageRollup>,
-    by_shard: BTreeMap<String, Pump>,
+    by_shard: BTreeMap<String, Pump<UsageRollup>>,
     delivered: usize,
 }
 
@@ -251,7 +251,7 @@ impl Pumps<'_> {
         Ok(())
     }
 
-    fn pump(&self) -> Pump {
+    fn pump(&self) -> Pump<UsageRollup> {
         let settings = Settings { batch_size: self.options.batch_size, bisect: true, max_retries: None };
         let chaos = (self.options.faults > 0.0).then(|| Chaos {
             rate: self.options.faults,

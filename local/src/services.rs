@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use aws_config::{retry::RetryConfig, timeout::TimeoutConfig};
+use aws_config::{SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
 use tidegate_aws::{client, table};
 
 use crate::{
@@ -49,12 +49,7 @@ impl Services {
     }
 
     async fn at(endpoint: String, name: &str, embedded: Option<EmbeddedDynamoDb>) -> anyhow::Result<Self> {
-        // A client's write is not idempotent: one that is tried again unasked is not in its ledger.
-        let config = sdk_config(&endpoint, FaultyHttp::new(FaultRates::default(), 0))
-            .into_builder()
-            .retry_config(RetryConfig::disabled())
-            .timeout_config(TimeoutConfig::disabled())
-            .build();
+        let config = client_config(&endpoint, FaultyHttp::new(FaultRates::default(), 0));
         let dynamodb = client::dynamodb(&config);
         table::create(&dynamodb, name).await.with_context(|| format!("table {name} at {endpoint}"))?;
         Ok(Self {
@@ -67,6 +62,12 @@ impl Services {
         })
     }
 
+    /// A client of DynamoDB, as the undisturbed one, that goes by `http`.
+    #[must_use]
+    pub fn client(&self, http: FaultyHttp) -> aws_sdk_dynamodb::Client {
+        client::dynamodb(&client_config(&self.endpoint, http))
+    }
+
     /// The ARN of the table's stream.
     ///
     /// # Errors
@@ -75,4 +76,13 @@ impl Services {
         let table = self.dynamodb.describe_table().table_name(&self.table).send().await?.table;
         table.and_then(|table| table.latest_stream_arn).with_context(|| format!("table {} has no stream", self.table))
     }
+}
+
+/// A client's write is not idempotent: one that is tried again unasked is not in its ledger.
+fn client_config(endpoint: &str, http: FaultyHttp) -> SdkConfig {
+    sdk_config(endpoint, http)
+        .into_builder()
+        .retry_config(RetryConfig::disabled())
+        .timeout_config(TimeoutConfig::disabled())
+        .build()
 }

@@ -1,8 +1,6 @@
 //! Clients at work: buckets are created, drawn from, adjusted, refilled and removed, the way the
 //! real clients write them, and every grant is noted in a ledger.
 
-use std::collections::HashMap;
-
 use anyhow::{Context as _, bail};
 use aws_sdk_dynamodb::{
     Client,
@@ -22,7 +20,10 @@ use tidegate_domain::{
     window::Window,
 };
 
-use crate::books::{Books, SnapshotName};
+use crate::{
+    books::{Books, SnapshotName},
+    item::{self, number, read, text},
+};
 
 const NAMESPACE: &str = "TQ5vSMvQTm4";
 const RESOURCES: [&str; 3] = ["api", "bedrock/claude", "batch"];
@@ -228,40 +229,15 @@ impl Traffic {
 
     /// Puts the bucket item if there is none: whether there was none.
     async fn create(&self, bucket: &Bucket, consumed: [i64; 2], now: EpochMillis) -> anyhow::Result<bool> {
-        let key = bucket.key()?;
-        let BucketKey { namespace, entity, resource, .. } = &key;
-        let mut item: HashMap<String, AttributeValue> = [
-            (schema::PK, text(schema::bucket_pk(&key))),
-            (schema::SK, text(bucket::STATE)),
-            (schema::ENTITY_ID, text(entity.as_str())),
-            (schema::RESOURCE, text(resource.as_str())),
-            (bucket::CASCADE, AttributeValue::Bool(false)),
-            (bucket::LAST_REFILL, number(now.get())),
-            (bucket::SHARD_COUNT, number(self.shards.into())),
-            (schema::GSI2PK, text(schema::resource_pk(namespace, resource))),
-            (schema::GSI2SK, text(schema::bucket_gsi2_sk(&key))),
-            (schema::GSI3PK, text(schema::entity_pk(namespace, entity))),
-            (schema::GSI3SK, text(schema::bucket_gsi3_sk(&key))),
-            (schema::GSI4PK, text(namespace.as_str())),
-            (schema::GSI4SK, text(schema::bucket_gsi4_sk(&key))),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into();
+        let mut item = item::bucket(&bucket.key()?, now, self.shards);
         for (limit, consumed) in LIMITS.into_iter().zip(consumed).chain([(Limit::WRITE_UNITS, WRITE)]) {
             let soft = bucket.is_soft() && limit == LIMITS[1];
             // Write units get the same stock, beyond what they can hold: nobody refills them here.
             let stock = if soft { 0 } else { CAPACITY };
             let (capacity, period) =
                 if limit == Limit::WRITE_UNITS { (WRITE_UNITS, 1_000) } else { (CAPACITY, 60_000) };
-            for (field, value) in [
-                (bucket::TOKENS, stock - consumed),
-                (bucket::CONSUMED, consumed),
-                (bucket::CAPACITY, capacity),
-                (bucket::REFILL_AMOUNT, capacity),
-                (bucket::REFILL_PERIOD, period),
-            ] {
-                item.insert(bucket::attribute(limit, field), number(value));
-            }
+            item::Limit { tokens: stock - consumed, consumed, capacity, refill: capacity, period }
+                .put(limit, &mut item);
             if soft {
                 // Clients renew it as it runs out; nobody asks here whether it has.
                 item.insert(bucket::attribute(limit, bucket::SOFT), number(now.get() + 60_000));
@@ -371,17 +347,4 @@ fn refused(error: SdkError<UpdateItemError>) -> anyhow::Result<()> {
         UpdateItemError::ConditionalCheckFailedException(_) => Ok(()),
         error => Err(error).context("a client could not write a bucket"),
     }
-}
-
-fn read(item: &HashMap<String, AttributeValue>, attribute: &str) -> anyhow::Result<i64> {
-    let value = item.get(attribute).and_then(|value| value.as_n().ok());
-    value.and_then(|number| number.parse().ok()).with_context(|| format!("{attribute} is {value:?}"))
-}
-
-fn text(value: impl Into<String>) -> AttributeValue {
-    AttributeValue::S(value.into())
-}
-
-fn number(value: i64) -> AttributeValue {
-    AttributeValue::N(value.to_string())
 }

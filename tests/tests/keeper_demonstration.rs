@@ -15,7 +15,7 @@ fn check(outcome: &Outcome, falsify: impl FnOnce(&mut Outcome), expect: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_keeper_keeps_its_promises() -> anyhow::Result<()> {
-    let outcome = keeper::run(&Options { seconds: 6, window: 1, seed: 1 }).await?;
+    let outcome = keeper::run(&Options { seconds: 7, window: 1, seed: 1 }).await?;
     assert_eq!(outcome.problems(), Vec::<String>::new(), "{}", keeper::verdict::table(&outcome));
     assert_eq!(outcome.exit_code(), 0);
     assert!(keeper::verdict::line(&outcome).starts_with("KEPT"));

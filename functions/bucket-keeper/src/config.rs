@@ -16,7 +16,7 @@ pub struct Config {
     /// `TABLE_NAME`: the bucket table. Required.
     pub table: String,
     /// `REFILL_HORIZON_MS`, `REFILL_MIN_CREDIT_TOKENS`, `REFILL_MIN_INTERVAL_MS`: when a refill is worth
-    /// its write. Default 4000, 1 and 1000.
+    /// its write. Default 4000, 1 and 500.
     pub refill: refill::Policy,
     /// `MAX_SHARDS`, `SHARD_PRESSURE_PERCENT`: when shards are doubled. Default 64 and 80.
     pub pressure: pressure::Policy,
@@ -29,7 +29,7 @@ pub struct Config {
 /// Two seconds for the keeper to act, and as many for the batching window.
 const HORIZON_MS: u32 = 4_000;
 const MIN_CREDIT_TOKENS: u32 = 1;
-const MIN_INTERVAL_MS: u32 = 1_000;
+const MIN_INTERVAL_MS: u32 = 500;
 const MAX_SHARDS: u32 = 64;
 const PRESSURE_PERCENT: u8 = 80;
 
@@ -115,14 +115,14 @@ mod tests {
             ("TABLE_NAME", "limits"),
             ("REFILL_HORIZON_MS", "7000"),
             ("REFILL_MIN_CREDIT_TOKENS", "0"),
-            ("REFILL_MIN_INTERVAL_MS", "500"),
+            ("REFILL_MIN_INTERVAL_MS", "700"),
             ("MAX_SHARDS", "1"),
             ("SHARD_PRESSURE_PERCENT", "50"),
             ("DEAD_LETTER_QUEUE_URL", "https://sqs.example/1/parked"),
             ("WRITE_CONCURRENCY", "4"),
         ])
         .unwrap();
-        assert_eq!((config.refill.horizon, config.refill.min_credit.get(), config.refill.min_interval), (7000, 0, 500));
+        assert_eq!((config.refill.horizon, config.refill.min_credit.get(), config.refill.min_interval), (7000, 0, 700));
         assert_eq!((config.pressure.max_shards, config.pressure.percent), (ShardCount::ONE, 50));
         assert_eq!(config.dead_letter_queue.as_deref(), Some("https://sqs.example/1/parked"));
         assert_eq!(config.concurrency.get(), 4);

@@ -89,7 +89,11 @@ impl BucketKeeper {
         let groups = group(activities);
         for (group, kept) in for_each((self, now), &groups, Self::keep, deadline, self.concurrency).await {
             match kept {
-                Ok(kept) => report += &kept,
+                Ok(kept) => {
+                    report += &kept;
+                    self.remember(group);
+                }
+                // What is not remembered counts when it comes again.
                 Err(error) => {
                     let bucket = schema::bucket_pk(&group.bucket);
                     if error.is_retryable() {
@@ -103,12 +107,15 @@ impl BucketKeeper {
                 }
             }
         }
-        for activity in groups.into_iter().flat_map(|group| group.activities) {
-            if let Some(level) = activity.level {
-                self.memory.follow(activity.bucket.into_owned(), level.into_owned());
+        Handled { report, answer: parking::answer(failures) }
+    }
+
+    fn remember(&self, group: &Group<'_>) {
+        for activity in &group.activities {
+            if let Some(trail) = activity.trail() {
+                self.memory.follow(activity.bucket.clone().into_owned(), trail.into_owned());
             }
         }
-        Handled { report, answer: parking::answer(failures) }
     }
 
     async fn keep<'p, 'a>(
@@ -120,14 +127,20 @@ impl BucketKeeper {
         (group, kept.map_err(|_| CallError::Deadline).and_then(|kept| Ok(kept?)))
     }
 
-    /// Shards come before tokens: a shard that is to give half of what it has must not be trimmed before.
+    /// Refills come first: they are short, and a shard that has run dry shows up in no later batch. But what
+    /// holds too much waits for the splits, since it may have to give half of it.
     async fn keep_bucket(&self, group: &Group<'_>, now: EpochMillis) -> Result<Report, StoreError> {
         let mut report = Report::default();
+        let is_overfull = |activity: &&Activity<'_>| activity.image.plain().is_some_and(BucketState::is_overfull);
+        let (overfull, others): (Vec<_>, Vec<_>) = group.activities.iter().partition(is_overfull);
+        for activity in others {
+            self.keep_shard(activity, None, now, &mut report).await?;
+        }
         let fresh = match group.zero() {
             Some((zero, state)) => self.complete(zero, state, &mut report).await?,
             None => None,
         };
-        for activity in &group.activities {
+        for activity in overfull {
             self.keep_shard(activity, fresh.as_ref(), now, &mut report).await?;
         }
         Ok(report)
@@ -140,7 +153,7 @@ impl BucketKeeper {
         now: EpochMillis,
         report: &mut Report,
     ) -> Result<(), StoreError> {
-        let Activity { bucket, image, level, demand, .. } = activity;
+        let Activity { bucket, image, level, demand, has_split, .. } = activity;
         let level = match (image, level) {
             (BucketImage::Unfamiliar(reason), _) => {
                 report.unfamiliar += 1;
@@ -162,7 +175,12 @@ impl BucketKeeper {
             report.waiting += 1;
             return Ok(());
         }
-        let decision = refill::decide(&level, demand, now, &self.refill);
+        let decision = if demand.is_empty() && *has_split {
+            // Whoever draws from a shard that has run dry changes nothing in it, so this may be its last record.
+            refill::decide_idle(&level, now, &self.refill)
+        } else {
+            refill::decide(&level, demand, now, &self.refill)
+        };
         self.carry_out(bucket, state, &decision, report).await.map(drop)
     }
 

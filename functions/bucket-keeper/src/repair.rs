@@ -14,8 +14,7 @@ use tidegate_aws::{
 use tidegate_domain::{
     bucket::{BucketKey, Shard},
     level::Level,
-    refill,
-    repair::{self as law},
+    refill, repair as law, split,
     state::{BucketState, ShardCount},
     time::EpochMillis,
 };
@@ -35,15 +34,28 @@ pub struct Repaired {
     pub complete: bool,
 }
 
+/// The time of day, as it goes on from the beginning of a repair: what is found later was found later.
+#[derive(Clone, Copy)]
+struct Clock {
+    began: EpochMillis,
+    at: Instant,
+}
+
+impl Clock {
+    fn now(self) -> EpochMillis {
+        self.began.after(self.at.elapsed())
+    }
+}
+
 impl BucketKeeper {
-    /// Goes through the sharded buckets at the moment `now`, from where the last repair stopped, until the
+    /// Goes through the sharded buckets from the moment `now` on, from where the last repair stopped, until the
     /// end, 10,000 buckets or the `deadline`. Each write is on the condition of what was seen: a repair
     /// may run beside another, and stop anywhere.
     ///
     /// # Errors
     /// [`CallError`] if the registry cannot be read, or does not take where the repair stopped.
     pub async fn repair(&self, now: EpochMillis, deadline: Instant) -> Result<Repaired, CallError> {
-        let by = |error| CallError::from(error);
+        let clock = Clock { began: now, at: Instant::now() };
         let mut report = Report::default();
         let stopped = match within(deadline, self.registry.stopped()).await {
             Err(CallError::Deadline) => return Ok(Repaired { report, complete: false }),
@@ -55,7 +67,7 @@ impl BucketKeeper {
                 Err(CallError::Deadline) => break false,
                 page => page?,
             };
-            if self.repair_page(&page, now, deadline, &mut report).await.is_break() {
+            if self.repair_page(&page, clock, deadline, &mut report).await.is_break() {
                 break false;
             }
             after = page.next;
@@ -65,25 +77,19 @@ impl BucketKeeper {
         };
         // Its own time: the deadline leaves some for the answer.
         if after != stopped {
-            self.registry.stop(after.as_deref()).await.map_err(by)?;
+            self.registry.stop(after.as_deref()).await?;
         }
         Ok(Repaired { report, complete })
     }
 
     /// Repairs the buckets of a page; breaks if there was no time for all of them.
-    async fn repair_page(
-        &self,
-        page: &Page,
-        now: EpochMillis,
-        deadline: Instant,
-        report: &mut Report,
-    ) -> ControlFlow<()> {
+    async fn repair_page(&self, page: &Page, clock: Clock, deadline: Instant, report: &mut Report) -> ControlFlow<()> {
         for error in &page.corrupt {
             report.refused += 1;
             tracing::error!(error = causes(error), "no entry of the registry");
         }
         let mut flow = ControlFlow::Continue(());
-        let repaired = for_each((self, now), &page.entries, Self::repair_entry, deadline, self.concurrency).await;
+        let repaired = for_each((self, clock), &page.entries, Self::repair_entry, deadline, self.concurrency).await;
         for (entry, result) in repaired {
             report.buckets += 1;
             let bucket = schema::bucket_pk(&entry.bucket);
@@ -106,14 +112,14 @@ impl BucketKeeper {
     }
 
     async fn repair_entry<'p>(
-        (this, now): (&Self, EpochMillis),
+        (this, clock): (&Self, Clock),
         entry: &'p Entry,
         deadline: Instant,
     ) -> (&'p Entry, Result<Report, CallError>) {
-        (entry, within(deadline, Box::pin(this.repair_bucket(entry, now))).await)
+        (entry, within(deadline, Box::pin(this.repair_bucket(entry, clock))).await)
     }
 
-    async fn repair_bucket(&self, entry: &Entry, now: EpochMillis) -> Result<Report, StoreError> {
+    async fn repair_bucket(&self, entry: &Entry, clock: Clock) -> Result<Report, StoreError> {
         let mut report = Report::default();
         let bucket = &entry.bucket;
         let mut shards = self.buckets.read(bucket, 0..entry.shards.get(), Freshness::Eventual).await?;
@@ -132,11 +138,11 @@ impl BucketKeeper {
             }
         }
         let Some(zero) = shards.zero().cloned() else { return Ok(report) };
-        if zero.is_expired(now) {
+        if zero.is_expired(clock.now()) {
             report.expired += 1;
             return Ok(report);
         }
-        if zero.shards > entry.shards || tidegate_domain::split::next(&shards.states).is_some() {
+        if zero.shards > entry.shards || split::next(&shards.states).is_some() {
             match self.settle(bucket, zero.shards, Some(entry), &mut report).await? {
                 Some(settled) => shards = settled,
                 None => return Ok(report),
@@ -147,7 +153,7 @@ impl BucketKeeper {
             report.shards += 1;
             let key = bucket.at(shard);
             if let Some(state) = self.align(&key, &zero, state, &mut report).await? {
-                self.refill_idle(&key, &state, now, &mut report).await?;
+                self.refill_idle(&key, &state, clock.now(), &mut report).await?;
             }
         }
         Ok(report)

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, ErrorKind},
+    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -17,9 +18,10 @@ use aws_smithy_runtime_api::client::{
     result::ConnectorError,
     runtime_components::RuntimeComponents,
 };
-use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::{body::SdkBody, byte_stream::ByteStream};
 use http::StatusCode;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{Fault, FaultCounts, FaultRates};
@@ -44,8 +46,13 @@ impl FaultyHttp {
     #[must_use]
     pub fn new(rates: FaultRates, seed: u64) -> Self {
         let inner = Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https();
-        let state =
-            State { draws: StdRng::seed_from_u64(seed), counts: FaultCounts::default(), updates: 0, crash_in: None };
+        let state = State {
+            draws: StdRng::seed_from_u64(seed),
+            counts: FaultCounts::default(),
+            updates: 0,
+            write_units: 0,
+            crash_in: None,
+        };
         let faults = Faults { rates, state: Mutex::new(state), crashed: watch::Sender::new(false) };
         Self { inner, faults: Arc::new(faults) }
     }
@@ -61,6 +68,16 @@ impl FaultyHttp {
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.faults.state().updates
+    }
+
+    /// The write units of the table that the calls so far have cost, done or refused by their condition: one
+    /// a write, two an item of a transaction. Items are taken to be no larger than a kilobyte; what the
+    /// indexes take is not counted.
+    ///
+    /// AWS: [write operations](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html#write-operation-consumption).
+    #[must_use]
+    pub fn write_units(&self) -> u64 {
+        self.faults.state().write_units
     }
 
     /// Lets the client's process die when the service has done this many more writes: the last one's
@@ -130,6 +147,7 @@ struct State {
     draws: StdRng,
     counts: FaultCounts,
     updates: u64,
+    write_units: u64,
     crash_in: Option<usize>,
 }
 
@@ -145,12 +163,15 @@ impl Faults {
             self.state().counts.add(fault);
             return self.answer(fault);
         }
-        let answer = inner.call(request).await?;
+        let mut answer = inner.call(request).await?;
         if !answer.status().is_success() {
+            if is_condition_failed(&mut answer).await? {
+                self.state().write_units += write.units;
+            }
             // Nothing was written: an "after" fault would not be one.
             return Ok(answer);
         }
-        self.done(write, fault);
+        self.done(&write, fault);
         fault.map_or(Ok(answer), |fault| self.answer(fault))
     }
 
@@ -159,14 +180,13 @@ impl Faults {
         self.rates.fault(drawn)
     }
 
-    fn done(&self, write: Write, fault: Option<Fault>) {
+    fn done(&self, write: &Write, fault: Option<Fault>) {
         let mut state = self.state();
         if let Some(fault) = fault {
             state.counts.add(fault);
         }
-        if matches!(write, Write::Update) {
-            state.updates += 1;
-        }
+        state.updates += u64::from(write.is_update);
+        state.write_units += write.units;
         state.crash_in = state.crash_in.map(|writes| writes.saturating_sub(1));
         self.crash_if_due(&mut state);
     }
@@ -216,21 +236,42 @@ impl Faults {
 }
 
 /// A call that can meet faults.
-#[derive(Clone, Copy)]
-enum Write {
-    Update,
-    Other,
+struct Write {
+    is_update: bool,
+    /// What it costs, done or refused by its condition.
+    units: u64,
 }
 
 impl Write {
     fn of(request: &HttpRequest) -> Option<Self> {
         let (_, operation) = request.headers().get("x-amz-target")?.rsplit_once('.')?;
         match operation {
-            "UpdateItem" => Some(Self::Update),
-            "PutItem" | "DeleteItem" | "TransactWriteItems" => Some(Self::Other),
+            "UpdateItem" => Some(Self { is_update: true, units: 1 }),
+            "PutItem" | "DeleteItem" => Some(Self { is_update: false, units: 1 }),
+            "TransactWriteItems" => Some(Self { is_update: false, units: 2 * items(request) }),
             _ => None,
         }
     }
+}
+
+/// The number of items in a transaction.
+fn items(transaction: &HttpRequest) -> u64 {
+    let body = transaction.body().bytes().and_then(|body| serde_json::from_slice::<Value>(body).ok());
+    body.and_then(|body| Some(body.get("TransactItems")?.as_array()?.len() as u64)).unwrap_or_default()
+}
+
+/// Whether a write was refused because its condition does not hold; the answer can be read again.
+async fn is_condition_failed(answer: &mut HttpResponse) -> Result<bool, ConnectorError> {
+    let body = mem::replace(answer.body_mut(), SdkBody::taken());
+    let body = ByteStream::new(body).collect().await;
+    let body = body.map_err(|error| ConnectorError::io(error.into()))?.into_bytes();
+    let kind = serde_json::from_slice::<Value>(&body).ok();
+    let kind = kind.as_ref().and_then(|body| body.get("__type")?.as_str()).unwrap_or_default();
+    let is_failed = ["ConditionalCheckFailedException", "TransactionCanceledException"]
+        .iter()
+        .any(|condition| kind.ends_with(condition));
+    *answer.body_mut() = SdkBody::from(body);
+    Ok(is_failed)
 }
 
 fn error(status: StatusCode, kind: &str, message: &str) -> HttpResponse {

@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::{
     Client,
     error::{ProvideErrorMetadata, SdkError},
     operation::update_item::UpdateItemError,
-    types::AttributeValue,
+    types::{AttributeValue, Put, TransactWriteItem},
 };
 use futures::{StreamExt, stream};
 use tidegate_aws::{client, schema, table};
@@ -131,6 +131,25 @@ async fn reads_and_refused_writes_meet_no_faults() {
     assert_eq!(error.code(), Some("ConditionalCheckFailedException"));
     assert_eq!(http.counts(), FaultCounts::default());
     assert_eq!(http.writes(), 0);
+    assert_eq!(http.write_units(), 1, "a condition that fails costs as much as a write");
+}
+
+#[tokio::test]
+async fn an_item_of_a_transaction_costs_two_write_units() {
+    let service = Service::start().await;
+    let (client, http) = service.faulty(FaultRates::default());
+    let put = |sk: &str| {
+        let put = Put::builder().table_name(TABLE).item(schema::PK, AttributeValue::S("counter".to_owned()));
+        let put = put.item(schema::SK, AttributeValue::S(sk.to_owned()));
+        put.condition_expression(format!("attribute_not_exists({})", schema::PK)).build().unwrap()
+    };
+    let both = [put("a"), put("b")].map(|put| TransactWriteItem::builder().put(put).build()).to_vec();
+    client.transact_write_items().set_transact_items(Some(both.clone())).send().await.unwrap();
+    assert_eq!(http.write_units(), 4);
+    client.transact_write_items().set_transact_items(Some(both)).send().await.unwrap_err();
+    assert_eq!(http.write_units(), 8);
+    client.delete_item().table_name(TABLE).set_key(Some(key())).send().await.unwrap();
+    assert_eq!((http.write_units(), http.writes()), (9, 0));
 }
 
 /// Runs the invocation until it ends or the process dies.

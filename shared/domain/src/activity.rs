@@ -6,7 +6,7 @@ use crate::{
     bucket::{BucketChange, BucketKey, Limit},
     level::Level,
     sequence::SequenceNumber,
-    state::{BucketImage, BucketState},
+    state::{BucketImage, BucketState, ShardCount},
     time::EpochMillis,
     tokens::Millitokens,
 };
@@ -18,22 +18,35 @@ pub struct Activity<'a> {
     pub bucket: BucketKey<'a>,
     /// The first of its records in the batch.
     pub first: SequenceNumber,
-    /// The last of its records in the batch.
-    pub last: SequenceNumber,
-    /// When the last of them was made, in whole seconds on AWS.
+    /// The last of its records that is known.
+    last: Option<SequenceNumber>,
+    /// When that was made, in whole seconds on AWS.
     pub seen: EpochMillis,
-    /// What the last of them shows.
+    /// What it shows.
     pub image: BucketImage<'a>,
     /// What has accrued and is not in the tokens of that image; `None` unless the bucket is a plain one.
     pub level: Option<Level<'a>>,
     /// What was consumed while the bucket had as many shards as it has now, by limit.
     pub demand: BTreeMap<Limit<'a>, Demand>,
+    /// Whether the batch shows that the shard learnt of more shards, or is one of them.
+    pub has_split: bool,
+}
+
+/// What is remembered of a bucket shard from one batch to the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trail<'a> {
+    /// The last record that is in it, and when that was made.
+    last: SequenceNumber,
+    seen: EpochMillis,
+    level: Level<'a>,
+    /// Of each limit, what was consumed in the second in which the batch ended.
+    demand: BTreeMap<Limit<'a>, Demand>,
 }
 
 /// What was consumed of a limit in a batch.
 ///
-/// Creation times are whole seconds, so a rate is known for whole seconds only: a batch that holds a
-/// second whole tells the rate of that second, and one that holds a part of it tells less, never more.
+/// Creation times are whole seconds, so a rate is known for whole seconds only: batches that hold a second
+/// whole tell the rate of that second, and those that hold a part of it tell less, never more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// Net consumption in the busiest second; at least zero.
@@ -48,12 +61,12 @@ pub struct Demand {
 }
 
 /// Folds a batch to the activity of each bucket shard in it, in the order in which the shards first
-/// appear. A record that is in the batch twice counts once. `recall` knows the level of a shard as earlier
-/// batches left it, if anybody does.
+/// appear. `recall` knows the trail of a shard as earlier batches left it, if anybody does. A record counts once
+/// that is in the batch twice, or is in the trail.
 #[must_use]
 pub fn fold<'a>(
     changes: Vec<BucketChange<'a, BucketImage<'a>>>,
-    mut recall: impl FnMut(&BucketKey<'a>) -> Option<Level<'a>>,
+    mut recall: impl FnMut(&BucketKey<'a>) -> Option<Trail<'a>>,
 ) -> Vec<Activity<'a>> {
     let mut places: HashMap<BucketKey<'a>, usize> = HashMap::new();
     let mut activities: Vec<Activity<'a>> = Vec::new();
@@ -62,36 +75,59 @@ pub fn fold<'a>(
             activities[*place].go_on(change);
         } else {
             places.insert(change.bucket.clone(), activities.len());
-            let level = recall(&change.bucket);
-            activities.push(Activity::start(change, level));
+            let mut activity = Activity::start(&change, recall(&change.bucket));
+            activity.go_on(change);
+            activities.push(activity);
         }
     }
     activities
 }
 
+impl<'a> Trail<'a> {
+    /// The level that the batch left.
+    #[must_use]
+    pub const fn level(&self) -> &Level<'a> {
+        &self.level
+    }
+
+    /// The same trail, borrowing from nothing.
+    #[must_use]
+    pub fn into_owned(self) -> Trail<'static> {
+        let demand = self.demand.into_iter().map(|(limit, demand)| (limit.into_owned(), demand)).collect();
+        Trail { last: self.last, seen: self.seen, level: self.level.into_owned(), demand }
+    }
+}
+
 impl<'a> Activity<'a> {
-    fn start(change: BucketChange<'a, BucketImage<'a>>, level: Option<Level<'a>>) -> Self {
-        let BucketChange { bucket, sequence, created, old, new, .. } = change;
-        let mut activity = Self {
-            bucket,
-            first: sequence,
-            last: sequence,
-            seen: created,
-            image: BucketImage::Absent,
-            level,
-            demand: BTreeMap::new(),
-        };
-        activity.take(&old, new, created);
-        activity
+    /// What the trail shows, before the first change.
+    fn start(change: &BucketChange<'a, BucketImage<'a>>, trail: Option<Trail<'a>>) -> Self {
+        let (bucket, first) = (change.bucket.clone(), change.sequence);
+        match trail {
+            Some(Trail { last, seen, level, demand }) => {
+                let image = BucketImage::Plain(level.seen().clone());
+                Self { bucket, first, last: Some(last), seen, image, level: Some(level), demand, has_split: false }
+            }
+            None => {
+                let (seen, image) = (change.created, BucketImage::Absent);
+                Self { bucket, first, last: None, seen, image, level: None, demand: BTreeMap::new(), has_split: false }
+            }
+        }
     }
 
     fn go_on(&mut self, change: BucketChange<'a, BucketImage<'a>>) {
-        if change.sequence <= self.last {
+        if self.last.is_some_and(|last| change.sequence <= last) {
             return;
         }
-        self.last = change.sequence;
+        self.last = Some(change.sequence);
         self.seen = change.created;
         self.take(&change.old, change.new, change.created);
+    }
+
+    /// What is to be remembered of the shard for the next batch; nothing, unless the bucket is a plain one.
+    #[must_use]
+    pub fn trail(&self) -> Option<Trail<'a>> {
+        let demand = self.demand.iter().map(|(limit, demand)| (limit.clone(), demand.carried()));
+        Some(Trail { last: self.last?, seen: self.seen, level: self.level.clone()?, demand: demand.collect() })
     }
 
     fn take(&mut self, old: &BucketImage<'a>, new: BucketImage<'a>, created: EpochMillis) {
@@ -104,7 +140,8 @@ impl<'a> Activity<'a> {
                 (None, _) => Level::created(after.clone(), self.bucket.shard, created),
             });
             // With more shards, each is written less: what came before tells nothing of it.
-            if before.is_some_and(|before| before.shards != after.shards) {
+            if before.is_none_or(|before| before.shards != after.shards) {
+                self.has_split = after.shards > ShardCount::ONE;
                 self.demand.clear();
             }
             self.count(before, after, created);
@@ -140,6 +177,9 @@ impl Demand {
     fn add(&mut self, consumed: i64, second: i64) {
         // Clocks of storage nodes differ: what comes late belongs to the second that is counted now.
         if second > self.current {
+            if self.records == 0 {
+                self.first = second;
+            }
             self.current = second;
             self.in_current = 0;
         }
@@ -147,6 +187,11 @@ impl Demand {
         self.consumed = self.consumed.saturating_add(consumed);
         self.records += 1;
         self.busiest = self.busiest.max(self.in_current);
+    }
+
+    /// The demand at the beginning of the next batch, which may go on in the same second.
+    const fn carried(self) -> Self {
+        Self { busiest: 0, consumed: 0, records: 0, first: self.current, ..self }
     }
 
     /// What is consumed in a second, going by the busiest one.

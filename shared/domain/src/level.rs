@@ -9,10 +9,10 @@
 //! bucket was last full; whoever begins in the middle assumes that it was full until then. Forgetting a
 //! level makes a later credit smaller and never greater.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::{
-    bucket::{BucketKey, Limit, Shard},
+    bucket::{Limit, Shard},
     state::{BucketState, LimitState, Share},
     time::EpochMillis,
 };
@@ -22,29 +22,33 @@ use crate::{
 pub struct Level<'a> {
     /// The item, as its last change left it.
     seen: BucketState<'a>,
-    /// Limits that have been full since the last refill, or may have been.
-    full: BTreeMap<Limit<'a>, Full>,
+    /// Limits of which not simply counts what has accrued since the last refill.
+    marks: BTreeMap<Limit<'a>, Mark>,
 }
 
-/// When a limit was full last, or may have been.
+/// From when on it counts what accrues on a limit: when it was full last, or may have been, or when the last
+/// refill left a fraction of a millitoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Full {
+struct Mark {
     /// By the end of the second in which that was.
     then: Known,
     /// Before: what was known without it, but no more than `then`.
     before: Known,
 }
 
-/// What has accrued on a limit by a moment and is not in its tokens: no less than this.
+/// What has accrued on a limit by a moment and is not in its tokens: no less than this. Below zero, it is what
+/// was credited of what accrues from that moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
-    pending: u128,
+    pending: i128,
     at: i64,
 }
 
 impl Known {
     fn by(self, share: &Share, until: i64) -> u128 {
-        u128::try_from(until - self.at).map_or(0, |elapsed| self.pending.saturating_add(share.accrued(elapsed)))
+        let Ok(elapsed) = u128::try_from(until - self.at) else { return 0 };
+        let accrued = i128::try_from(share.accrued(elapsed)).unwrap_or(i128::MAX);
+        u128::try_from(self.pending.saturating_add(accrued)).unwrap_or(0)
     }
 }
 
@@ -52,16 +56,16 @@ impl<'a> Level<'a> {
     /// Everything since the last refill counts.
     #[must_use]
     pub fn since_refill(seen: BucketState<'a>) -> Self {
-        Self { seen, full: BTreeMap::new() }
+        Self { seen, marks: BTreeMap::new() }
     }
 
     /// The item may have been full up to this moment.
     #[must_use]
     pub fn unknown(seen: BucketState<'a>, at: EpochMillis) -> Self {
         let known = Known { pending: 0, at: at.get().max(seen.last_refill.get()) };
-        let full = Full { then: known, before: known };
-        let full = seen.limits.keys().map(|limit| (limit.clone(), full)).collect();
-        Self { seen, full }
+        let mark = Mark { then: known, before: known };
+        let marks = seen.limits.keys().map(|limit| (limit.clone(), mark)).collect();
+        Self { seen, marks }
     }
 
     /// The level of a shard that is created in the second of `created`. A client creates shard 0 only, with
@@ -110,20 +114,20 @@ impl<'a> Level<'a> {
         if after.last_refill > before.last_refill {
             return self.refilled(after.clone(), end);
         }
-        let mut level = Self { seen: after.clone(), full: self.full };
+        let mut level = Self { seen: after.clone(), marks: self.marks };
         for state in [before, after] {
             for (limit, limit_state) in &state.limits {
                 let share = state.share(limit, limit_state);
                 let room = i128::from(share.capacity.get()) - i128::from(limit_state.tokens.get());
                 let room = u128::try_from(room).unwrap_or(0);
                 if level.pending(limit, &share, end) >= room {
-                    let before = match level.full.get(limit) {
-                        Some(full) if full.then.at < end.get() => full.then,
-                        Some(full) => full.before,
+                    let before = match level.marks.get(limit) {
+                        Some(mark) if mark.then.at < end.get() => mark.then,
+                        Some(mark) => mark.before,
                         None => Known { pending: 0, at: after.last_refill.get() },
                     };
-                    let then = Known { pending: room, at: end.get() };
-                    level.full.insert(limit.clone(), Full { then, before });
+                    let then = Known { pending: signed(room), at: end.get() };
+                    level.marks.insert(limit.clone(), Mark { then, before });
                 }
             }
         }
@@ -132,42 +136,61 @@ impl<'a> Level<'a> {
 
     /// The level after a refill that was written at the moment `now`, or before.
     ///
-    /// Everything since the refill counts, with two exceptions. A refill can come late: a limit that was full
-    /// between its `last_refill` and its write lost what came before. And one that credited more than is known
-    /// here was planned by somebody who knew more, also of when the limit was full.
+    /// Everything since the refill counts, with three exceptions. A refill can come late: a limit that was full
+    /// between its `last_refill` and its write lost what came before. One that credited more than is known
+    /// here was planned by somebody who knew more, also of when the limit was full. And one that credited all
+    /// whole millitokens that are known here left a fraction, which still counts: a limit that accrues less
+    /// than a millitoken from one refill to the next would else accrue nothing for ever.
     #[must_use]
     pub fn refilled(self, after: BucketState<'a>, now: EpochMillis) -> Self {
         let until = after.last_refill;
-        let mut full = BTreeMap::new();
+        let mut marks = BTreeMap::new();
         for (limit, limit_state) in &after.limits {
             let credit = self.seen.limits.get(limit).map_or(0, |before| credited(before, limit_state));
             let share = after.share(limit, limit_state);
-            let less = |pending: u128, at| Known { pending: pending.saturating_sub(credit), at };
-            let known = match self.full.get(limit) {
-                Some(Full { then, before }) if then.at > until.get() => {
+            let less = |pending: u128, at| Known { pending: signed(pending.saturating_sub(credit)), at };
+            let mark = match self.marks.get(limit) {
+                Some(Mark { then, before }) if then.at > until.get() => {
                     let by_then = before.by(&share, until.get());
-                    let then = less(then.pending, then.at);
-                    Full { then, before: if by_then < credit { then } else { less(by_then, until.get()) } }
+                    let then = less(u128::try_from(then.pending).unwrap_or(0), then.at);
+                    Mark { then, before: if by_then < credit { then } else { less(by_then, until.get()) } }
                 }
                 _ if credit > self.pending(limit, &share, until) => {
                     let now = now.max(until);
                     let then = less(self.pending(limit, &share, now), now.get());
-                    Full { then, before: then }
+                    Mark { then, before: then }
                 }
-                _ => continue,
+                _ => match self.fraction(limit, &share, credit, until) {
+                    Some(known) => Mark { then: known, before: known },
+                    None => continue,
+                },
             };
-            full.insert(limit.clone(), known);
+            marks.insert(limit.clone(), mark);
         }
-        Self { seen: after, full }
+        Self { seen: after, marks }
+    }
+
+    /// What is left of a limit by a refill that credited all whole millitokens, if it did and did not fill it.
+    fn fraction(&self, limit: &Limit<'_>, share: &Share, credit: u128, until: EpochMillis) -> Option<Known> {
+        let held = self.seen.limits.get(limit)?.tokens.get();
+        let is_full = i128::from(held) + i128::try_from(credit).ok()? >= share.capacity.get().into();
+        let since_refill = Known { pending: 0, at: self.seen.last_refill.get() };
+        let known = self.marks.get(limit).map_or(since_refill, |mark| mark.then);
+        if is_full || credit != known.by(share, until.get()) {
+            return None;
+        }
+        Some(Known { pending: known.pending - i128::try_from(credit).ok()?, ..known })
     }
 
     /// The millitokens of a limit that have accrued by `until` and are not in its tokens.
     #[must_use]
     pub fn pending(&self, limit: &Limit<'_>, share: &Share, until: EpochMillis) -> u128 {
         let until = until.get();
-        match self.full.get(limit) {
-            Some(Full { then, before }) if until < then.at => before.by(share, until).min(then.pending),
-            Some(Full { then, .. }) => then.by(share, until),
+        match self.marks.get(limit) {
+            Some(Mark { then, before }) if until < then.at => {
+                before.by(share, until).min(u128::try_from(then.pending).unwrap_or(0))
+            }
+            Some(Mark { then, .. }) => then.by(share, until),
             None => Known { pending: 0, at: self.seen.last_refill.get() }.by(share, until),
         }
     }
@@ -175,14 +198,14 @@ impl<'a> Level<'a> {
     /// Whether all that has accrued on a limit since the last refill counts.
     #[must_use]
     pub fn counts_from_refill(&self, limit: &Limit<'_>) -> bool {
-        !self.full.contains_key(limit)
+        !self.marks.contains_key(limit)
     }
 
     /// The same level, borrowing from nothing.
     #[must_use]
     pub fn into_owned(self) -> Level<'static> {
-        let full = self.full.into_iter().map(|(limit, full)| (limit.into_owned(), full)).collect();
-        Level { seen: self.seen.into_owned(), full }
+        let marks = self.marks.into_iter().map(|(limit, mark)| (limit.into_owned(), mark)).collect();
+        Level { seen: self.seen.into_owned(), marks }
     }
 }
 
@@ -190,6 +213,10 @@ impl<'a> Level<'a> {
 fn credited(before: &LimitState, after: &LimitState) -> u128 {
     let held = |state: &LimitState| i128::from(state.tokens.get()) + i128::from(state.consumed.get());
     u128::try_from(held(after) - held(before)).unwrap_or(0)
+}
+
+fn signed(millitokens: u128) -> i128 {
+    i128::try_from(millitokens).unwrap_or(i128::MAX)
 }
 
 fn start_of_second(time: EpochMillis) -> i64 {
@@ -201,49 +228,10 @@ fn end_of_second(time: EpochMillis) -> EpochMillis {
     EpochMillis::new(start_of_second(time) + 999).unwrap_or(time)
 }
 
-/// The levels that a process remembers, of the bucket shards that it met last.
-#[derive(Clone, Debug)]
-pub struct Levels {
-    recent: HashMap<BucketKey<'static>, Level<'static>>,
-    older: HashMap<BucketKey<'static>, Level<'static>>,
-    most: usize,
-}
-
-impl Levels {
-    /// A memory for at least `most` levels and at most twice as many.
-    #[must_use]
-    pub fn new(most: usize) -> Self {
-        Self { recent: HashMap::new(), older: HashMap::new(), most }
-    }
-
-    /// Takes a level out of the memory.
-    pub fn take(&mut self, bucket: &BucketKey<'_>) -> Option<Level<'static>> {
-        // Keys of whatever lifetime are equal if their texts are.
-        let bucket = bucket.clone().into_owned();
-        self.recent.remove(&bucket).or_else(|| self.older.remove(&bucket))
-    }
-
-    /// A level, which stays in the memory.
-    #[must_use]
-    pub fn peek(&self, bucket: &BucketKey<'_>) -> Option<&Level<'static>> {
-        let bucket = bucket.clone().into_owned();
-        self.recent.get(&bucket).or_else(|| self.older.get(&bucket))
-    }
-
-    /// Puts a level into the memory; the levels that were not asked for longest may be forgotten.
-    pub fn put(&mut self, bucket: BucketKey<'static>, level: Level<'static>) {
-        if self.recent.len() >= self.most {
-            self.older = std::mem::take(&mut self.recent);
-        }
-        self.recent.insert(bucket, level);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        bucket::{Entity, Namespace, Resource},
         state::{ShardCount, Terms},
         tokens::Millitokens,
     };
@@ -311,22 +299,5 @@ mod tests {
         assert_eq!(pending(&Level::created(state.clone(), Shard::ZERO, at(0)), 1_999), 1_899);
         assert_eq!(pending(&Level::created(state.clone(), Shard::new(1), at(0)), 1_999), 1_000);
         assert_eq!(pending(&Level::created(state, Shard::ZERO, at(1_000)), 1_999), 0);
-    }
-
-    #[test]
-    fn the_levels_put_last_are_remembered() {
-        let key = |shard| BucketKey {
-            namespace: Namespace::new("TQ5vSMvQTm4").unwrap(),
-            entity: Entity::new("user-1").unwrap(),
-            resource: Resource::new("api").unwrap(),
-            shard: Shard::new(shard),
-        };
-        let mut levels = Levels::new(2);
-        for shard in 0..5 {
-            levels.put(key(shard), Level::since_refill(bucket(0, 0, 0)));
-        }
-        assert!(levels.peek(&key(0)).is_none() && levels.peek(&key(1)).is_none());
-        assert!(levels.peek(&key(2)).is_some() && levels.take(&key(4)).is_some());
-        assert!(levels.take(&key(4)).is_none());
     }
 }

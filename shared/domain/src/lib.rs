@@ -10,6 +10,7 @@
 //! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: what one stream record says of a bucket |
 //! | [`level`] | [`level::Level`]: what has accrued and is not in the tokens, no less than is known |
 //! | [`pressure`] | whether a bucket is written too hard, and more shards would help |
+//! | [`recent`] | [`recent::Recent`]: what is remembered of the bucket shards that were met last |
 //! | [`refill`] | what has accrued, and whether to write it |
 //! | [`repair`] | what a shard must be told, because nothing else tells it |
 //! | [`sequence`] | [`sequence::SequenceNumber`]: the order of a stream's records |
@@ -74,6 +75,7 @@ pub mod activity;
 pub mod bucket;
 pub mod level;
 pub mod pressure;
+pub mod recent;
 pub mod refill;
 pub mod repair;
 pub mod sequence;

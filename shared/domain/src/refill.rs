@@ -118,8 +118,7 @@ fn consider<'a>(
     }
 }
 
-/// Everything that has accrued by `now`, as far as it can be credited without loss; `None` if that is
-/// nothing, or if a limit would lose all that it accrued.
+/// Everything that has accrued by `now`, as far as it can be credited without loss; `None` if that is nothing.
 #[must_use]
 pub fn accrue<'a>(level: &Level<'a>, now: EpochMillis) -> Option<Refill<'a>> {
     let until = last_whole(level, now)?;
@@ -140,12 +139,12 @@ pub fn accrue<'a>(level: &Level<'a>, now: EpochMillis) -> Option<Refill<'a>> {
 }
 
 /// The last moment after the last refill, and not after `now`, by which whole millitokens have accrued,
-/// so that rounding takes nothing from a limit.
+/// so that rounding takes nothing from a limit, whoever goes on from there.
 ///
-/// A limit that is full afterwards has nothing to lose, and one that was full since the last refill no more
-/// than it has lost by that. Of the others, all accrue whole millitokens at the multiples of a common grain;
-/// where that is longer than the time that has passed, the slowest limit's own time decides, and the faster
-/// ones lose less than a millitoken.
+/// A limit that is full afterwards has nothing to lose, and one that does not count from the last refill no
+/// more than its level keeps. All others accrue whole millitokens at the multiples of a common grain; where that
+/// is longer than the time that has passed, the slowest of those that have accrued anything decides by its
+/// own time, and the fractions of the others are left to the level.
 fn last_whole(level: &Level<'_>, now: EpochMillis) -> Option<EpochMillis> {
     let state = level.seen();
     let elapsed = u128::try_from(now.get() - state.last_refill.get()).ok()?;
@@ -163,8 +162,9 @@ fn last_whole(level: &Level<'_>, now: EpochMillis) -> Option<EpochMillis> {
     let elapsed = if grain <= elapsed {
         elapsed - elapsed % grain
     } else {
-        let slowest = open.iter().min_by_key(|share| share.accrued(elapsed))?;
-        slowest.time_for(slowest.accrued(elapsed))
+        let accruing = open.iter().filter(|share| share.accrued(elapsed) > 0);
+        let slowest = accruing.min_by_key(|share| share.accrued(elapsed));
+        slowest.map_or(elapsed, |share| share.time_for(share.accrued(elapsed)))
     };
     let until = EpochMillis::new(state.last_refill.get() + i64::try_from(elapsed).ok()?).ok()?;
     (until > state.last_refill).then_some(until)

@@ -1,6 +1,6 @@
 //! Moments, as integers.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use jiff::{Timestamp, civil::DateTime, tz::Offset};
 
@@ -28,6 +28,13 @@ impl EpochMillis {
             return Err(OutOfCalendar { millis });
         }
         Ok(Self(millis))
+    }
+
+    /// The moment so much later, or the last one that there is.
+    #[must_use]
+    pub fn after(self, elapsed: Duration) -> Self {
+        let elapsed = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_add(elapsed).min(Self::MAX))
     }
 
     /// Milliseconds since the epoch.

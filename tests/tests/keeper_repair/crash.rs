@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_aws::schema::bucket;
 use tidegate_domain::state::BucketState;
 use tidegate_tests::keeper::{
     Item, KeeperScene, START, a_minute, count, full, in_time, key, limit_of, set_tokens, shard, time,
@@ -33,13 +34,15 @@ async fn scene() -> anyhow::Result<KeeperScene> {
     Ok(scene)
 }
 
-/// Repairs until nothing is left to be done; the table then.
+/// Repairs until nothing is left to be done; the table then, but for when it was refilled.
 async fn repaired(scene: &mut KeeperScene) -> anyhow::Result<BTreeMap<String, Item>> {
     scene.writes().await?;
     for _ in 0..3 {
         scene.repair(NOW).await?;
         if scene.writes().await? == 0 {
-            return scene.table().await;
+            let mut table = scene.table().await?;
+            table.values_mut().for_each(|item| drop(item.remove(bucket::LAST_REFILL)));
+            return Ok(table);
         }
     }
     anyhow::bail!("the repair does not come to rest")

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tidegate_domain::{
-    activity::{self, Activity},
+    activity::{self, Activity, Demand, Trail},
     bucket::Shard,
+    tokens::Millitokens,
 };
 
 use crate::model::{START, World, Write, limit, terms};
@@ -50,14 +51,20 @@ proptest! {
         prop_assert_eq!(activity::fold(batch, |_| None), activity::fold(changes, |_| None));
     }
 
-    /// Over several batches, the level is what it is after one.
+    /// However a stream is cut into batches, the level is what it is after one batch, and a second that lies in
+    /// several batches is as busy in the last of them.
     #[test]
-    fn a_level_is_recalled(acquires in acquires(), cut in any::<usize>()) {
+    fn a_trail_is_recalled(acquires in acquires(), size in 1..9_usize) {
         let changes = taken(&acquires).stream;
-        let cut = 1 + cut % (changes.len() - 1);
-        let mut level = only(activity::fold(changes[..cut].to_vec(), |_| None)).level;
-        let second = only(activity::fold(changes[cut..].to_vec(), |_| level.take()));
-        prop_assert_eq!(second.level, only(activity::fold(changes, |_| None)).level);
+        let (mut trail, mut busiest) = (None, Millitokens::default());
+        for batch in changes.chunks(size) {
+            let activity = only(activity::fold(batch.to_vec(), |_| trail.take()));
+            busiest = busiest.max(activity.demand.get(&limit("rpd")).map_or(busiest, Demand::a_second));
+            trail = activity.trail();
+        }
+        let whole = only(activity::fold(changes, |_| None));
+        prop_assert_eq!(trail.as_ref().map(Trail::level), whole.level.as_ref());
+        prop_assert_eq!(busiest, whole.demand[&limit("rpd")].a_second());
     }
 
     /// The demand is that of the shards that there are now.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use tidegate_domain::{
-    activity::{self, Activity},
+    activity::{self, Activity, Trail},
     bucket::{Limit, Shard},
-    level::{Level, Levels},
+    level::Level,
+    recent::Recent,
     refill::{self, Decision, Policy, Refill},
     repair,
     split::{self, Step},
@@ -35,8 +36,8 @@ pub type UnderWay = (Write, Option<Level<'static>>);
 
 pub struct Keeper {
     pub policy: Policy,
-    pub followed: Levels,
-    pub found: Levels,
+    pub followed: Recent<Trail<'static>>,
+    pub found: Recent<Level<'static>>,
     pub settled: Option<ShardCount>,
     /// Writes under way.
     pub writes: Vec<UnderWay>,
@@ -46,8 +47,8 @@ impl Keeper {
     pub fn new(min_interval: u32, min_credit: i64) -> Self {
         Self {
             policy: Policy { horizon: 4000, min_credit: Millitokens::new(min_credit), min_interval },
-            followed: Levels::new(64),
-            found: Levels::new(64),
+            followed: Recent::new(64),
+            found: Recent::new(64),
             settled: None,
             writes: Vec::new(),
         }
@@ -55,13 +56,18 @@ impl Keeper {
 
     /// The process ends; what it sent goes on.
     pub fn forget(&mut self) {
-        (self.followed, self.found, self.settled) = (Levels::new(64), Levels::new(64), None);
+        (self.followed, self.found, self.settled) = (Recent::new(64), Recent::new(64), None);
     }
 
     /// A batch of records comes in, the first `again` of them not for the first time.
     pub fn deliver(&mut self, world: &mut World, records: usize, again: usize, luck: Luck) {
         let batch = world.read(records, again);
-        let activities = activity::fold(batch, |bucket| self.followed.take(bucket));
+        let activities = activity::fold(batch, |bucket| self.followed.peek(bucket).cloned());
+        let is_overfull = |activity: &&Activity<'_>| activity.image.plain().is_some_and(State::is_overfull);
+        let (overfull, others): (Vec<_>, Vec<_>) = activities.iter().partition(is_overfull);
+        for activity in others {
+            self.keep(world, activity, None, luck);
+        }
         let zero = activities.iter().find(|activity| activity.bucket.shard == Shard::ZERO);
         let fresh = match zero.and_then(|zero| zero.image.plain()) {
             Some(zero) if zero.shards > ShardCount::ONE && self.settled != Some(zero.shards) => {
@@ -69,24 +75,36 @@ impl Keeper {
             }
             _ => None,
         };
-        for Activity { bucket, level, demand, .. } in activities {
-            let Some(level) = level else { continue };
-            self.followed.put(bucket.clone(), level.clone());
-            let shard = bucket.shard;
-            let level = match fresh.as_ref().and_then(|fresh| fresh.get(&shard)) {
-                Some(state) => Level::found([level], state, time(world.now)),
-                None => level,
-            };
-            let state = level.seen();
-            let is_settled = state.shards == ShardCount::ONE || self.settled == Some(state.shards);
-            if shard == Shard::ZERO && state.is_overfull() && !is_settled {
-                continue;
+        for activity in overfull {
+            self.keep(world, activity, fresh.as_ref(), luck);
+        }
+        for activity in &activities {
+            if let Some(trail) = activity.trail() {
+                self.followed.put(activity.bucket.clone(), trail);
             }
-            if let Decision::Refill(refill) = refill::decide(&level, &demand, time(world.now), &self.policy) {
-                self.check(&refill, state, world.now);
-                let write = Write::Refill { shard, seen: state.clone(), refill };
-                self.start(world, (write, None), luck.refills);
-            }
+        }
+    }
+
+    fn keep(&mut self, world: &mut World, activity: &Activity<'static>, fresh: Option<&Items>, luck: Luck) {
+        let Activity { bucket, level: Some(level), demand, has_split, .. } = activity else { return };
+        let level = match fresh.and_then(|fresh| fresh.get(&bucket.shard)) {
+            Some(state) => Level::found([level.clone()], state, time(world.now)),
+            None => level.clone(),
+        };
+        let state = level.seen();
+        let is_settled = state.shards == ShardCount::ONE || self.settled == Some(state.shards);
+        if bucket.shard == Shard::ZERO && state.is_overfull() && !is_settled {
+            return;
+        }
+        let decision = if demand.is_empty() && *has_split {
+            refill::decide_idle(&level, time(world.now), &self.policy)
+        } else {
+            refill::decide(&level, demand, time(world.now), &self.policy)
+        };
+        if let Decision::Refill(refill) = decision {
+            self.check(&refill, state, world.now);
+            let write = Write::Refill { shard: bucket.shard, seen: state.clone(), refill };
+            self.start(world, (write, None), luck.refills);
         }
     }
 
@@ -143,7 +161,8 @@ impl Keeper {
                 }
             }
             let key = key(shard);
-            let remembered = self.found.take(&key).into_iter().chain(self.followed.peek(&key).cloned());
+            let remembered =
+                self.found.take(&key).into_iter().chain(self.followed.peek(&key).map(|trail| trail.level().clone()));
             let level = Level::found(remembered, &state, time(world.now));
             let decision = refill::decide_idle(&level, time(world.now), &self.policy);
             self.found.put(key, level.clone());

@@ -174,29 +174,30 @@ proptest! {
         prop_assert!(world.now - world.zero().last_refill.get() <= 6_000);
         for name in &LIMITS[..2] {
             let (got, due) = got(&before, world.zero(), name);
-            prop_assert_eq!(got, due, "{}", name);
+            // A fraction from before may have made a millitoken.
+            prop_assert!((due..=due + 1).contains(&got), "{}: {} of {}", name, got, due);
         }
     }
 
-    /// Where they do not, a refill takes less than a millitoken from a limit. All of them wait until the slowest has
-    /// accrued one, so the horizon must be longer.
+    /// Where they do not, the fractions that a refill leaves are kept.
     #[test]
-    fn rounding_takes_less_than_a_millitoken(
+    fn a_fraction_of_a_millitoken_is_kept(
         terms in prop::collection::vec((ugly(23), ugly(13)), 1..3), every in prop::collection::vec(1000..2000_i64, 1..9),
     ) {
-        let large = |(refill, period): (i64, i64)| model::terms(refill * 600_000 / period + 600_000, refill, period);
+        // What accrues in a second is worth taking: where nobody can take anything, no record tells of it.
+        let slowest = |refill: i64, period: i64| period.min(refill * 200);
+        let large = |(refill, period): (i64, i64)| {
+            let period = slowest(refill, period);
+            model::terms(refill * 600_000 / period + 600_000, refill, period)
+        };
         let terms: Vec<_> = terms.into_iter().map(large).collect();
-        let mut busy = Busy::new(&terms, 20_000);
-        let (before, records) = (busy.world.zero().clone(), busy.world.stream.len());
+        let mut busy = Busy::new(&terms, 4000);
+        let before = busy.world.zero().clone();
         busy.keep(&every, 300_000);
         let world = &busy.world;
-        let is_refill = |change: &&model::Change| {
-            change.old.plain().zip(change.new.plain()).is_some_and(|(old, new)| old.last_refill < new.last_refill)
-        };
-        let refills = i64::try_from(world.stream[records..].iter().filter(is_refill).count()).unwrap();
         for name in &LIMITS[..terms.len()] {
             let (got, due) = got(&before, world.zero(), name);
-            prop_assert!(due - refills <= got && got <= due, "{}: {} of {}", name, got, due);
+            prop_assert!((due - 1..=due + 1).contains(&got), "{}: {} of {}", name, got, due);
         }
     }
 }
@@ -237,7 +238,7 @@ fn a_drained_shard_gets_what_there_is() {
 #[test]
 fn a_slow_limit_gets_its_tokens() {
     let terms = [terms(10_000, 10_000, 86_400_000), terms(60_000_000, 1_000_000, 1000)];
-    let mut busy = Busy::new(&terms, 20_000);
+    let mut busy = Busy::new(&terms, 4000);
     let before = busy.world.zero().clone();
     busy.keep(&[1000, 2000, 1700], 3_600_000);
     let world = &busy.world;

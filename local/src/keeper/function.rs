@@ -1,0 +1,88 @@
+//! The function itself, at a simulated time.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::Context as _;
+use bucket_keeper::{
+    config::Config,
+    handler::{BucketKeeper, Handled},
+    memory::Memory,
+    repair::Repaired,
+    report::Report,
+};
+use tidegate_aws::{
+    buckets::Buckets, client, dead_letters::DeadLetterQueue, error::CallError, registry::Registry, stream::StreamEvent,
+};
+use tidegate_domain::time::EpochMillis;
+use tokio::time::Instant;
+
+use crate::{
+    faults::{FaultRates, FaultyHttp, sdk_config},
+    pump::{Done, Function},
+    services::Services,
+};
+
+const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+
+/// `bucket-keeper`, for which it is the moment that it is told.
+#[derive(Debug)]
+pub struct TimedKeeper {
+    /// The function.
+    pub keeper: BucketKeeper,
+    now: Mutex<EpochMillis>,
+}
+
+/// The function with its defaults and the services' dead-letter queue, reaching the table by `http`. For
+/// it, it is `now`.
+///
+/// # Errors
+/// When the defaults are not as they should be.
+pub fn function(services: &Services, http: &FaultyHttp, now: EpochMillis) -> anyhow::Result<Arc<TimedKeeper>> {
+    let config =
+        Config::read(|name| (name == "TABLE_NAME").then(|| services.table.clone())).context("the keeper's defaults")?;
+    let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, http.clone()));
+    let sqs = client::sqs(&sdk_config(services.queue.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
+    Ok(Arc::new(TimedKeeper {
+        keeper: BucketKeeper {
+            buckets: Buckets::new(dynamodb.clone(), &config.table),
+            registry: Registry::new(dynamodb, &config.table),
+            dead_letters: Some(DeadLetterQueue::new(sqs, services.queue.url())),
+            refill: config.refill,
+            pressure: config.pressure,
+            concurrency: CONCURRENCY,
+            memory: Memory::default(),
+        },
+        now: Mutex::new(now),
+    }))
+}
+
+impl TimedKeeper {
+    /// It is later now.
+    pub fn set_now(&self, now: EpochMillis) {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    /// Repairs the sharded buckets.
+    ///
+    /// # Errors
+    /// Those of [`BucketKeeper::repair`].
+    pub async fn repair(&self, deadline: Instant) -> Result<Repaired, CallError> {
+        self.keeper.repair(self.now(), deadline).await
+    }
+
+    fn now(&self) -> EpochMillis {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Function for TimedKeeper {
+    type Report = Report;
+
+    async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<Report> {
+        let Handled { report, answer } = self.keeper.handle(event, self.now(), deadline).await;
+        (report, answer)
+    }
+}
