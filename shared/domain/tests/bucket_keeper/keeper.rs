@@ -63,7 +63,7 @@ impl Keeper {
     pub fn deliver(&mut self, world: &mut World, records: usize, again: usize, luck: Luck) {
         let batch = world.read(records, again);
         let activities = activity::fold(batch, |bucket| self.followed.peek(bucket).cloned());
-        let is_overfull = |activity: &&Activity<'_>| activity.image.plain().is_some_and(State::is_overfull);
+        let is_overfull = |activity: &&Activity<'static>| activity.image.plain().is_some_and(State::is_overfull);
         let (overfull, others): (Vec<_>, Vec<_>) = activities.iter().partition(is_overfull);
         for activity in others {
             self.keep(world, activity, None, luck);
