@@ -101,17 +101,21 @@ impl<'a> Trail<'a> {
 impl<'a> Activity<'a> {
     /// What the trail shows, before the first change.
     fn start(change: &BucketChange<'a, BucketImage<'a>>, trail: Option<Trail<'a>>) -> Self {
-        let (bucket, first) = (change.bucket.clone(), change.sequence);
-        match trail {
-            Some(Trail { last, seen, level, demand }) => {
-                let image = BucketImage::Plain(level.seen().clone());
-                Self { bucket, first, last: Some(last), seen, image, level: Some(level), demand, has_split: false }
-            }
-            None => {
-                let (seen, image) = (change.created, BucketImage::Absent);
-                Self { bucket, first, last: None, seen, image, level: None, demand: BTreeMap::new(), has_split: false }
-            }
+        let mut activity = Self {
+            bucket: change.bucket.clone(),
+            first: change.sequence,
+            last: None,
+            seen: change.created,
+            image: BucketImage::Absent,
+            level: None,
+            demand: BTreeMap::new(),
+            has_split: false,
+        };
+        if let Some(Trail { last, seen, level, demand }) = trail {
+            activity.image = BucketImage::Plain(level.seen().clone());
+            (activity.last, activity.seen, activity.level, activity.demand) = (Some(last), seen, Some(level), demand);
         }
+        activity
     }
 
     fn go_on(&mut self, change: BucketChange<'a, BucketImage<'a>>) {
