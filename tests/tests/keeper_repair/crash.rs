@@ -41,7 +41,9 @@ async fn repaired(scene: &mut KeeperScene) -> anyhow::Result<BTreeMap<String, It
         scene.repair(NOW).await?;
         if scene.writes().await? == 0 {
             let mut table = scene.table().await?;
-            table.values_mut().for_each(|item| drop(item.remove(bucket::LAST_REFILL)));
+            for item in table.values_mut() {
+                item.remove(bucket::LAST_REFILL);
+            }
             return Ok(table);
         }
     }
