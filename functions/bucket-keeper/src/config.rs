@@ -102,7 +102,7 @@ mod tests {
         let config = read(&[("TABLE_NAME", "limits")]).unwrap();
         assert_eq!(
             (config.refill.horizon, config.refill.min_credit.get(), config.refill.min_interval),
-            (4000, 1000, 1000)
+            (4000, 1000, 500)
         );
         assert_eq!((config.pressure.max_shards.get(), config.pressure.percent), (64, 80));
         assert_eq!((config.dead_letter_queue, config.concurrency.get()), (None, 32));

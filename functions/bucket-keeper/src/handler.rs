@@ -24,7 +24,7 @@ use tidegate_domain::{
     state::{BucketImage, BucketState},
     time::EpochMillis,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use crate::{memory::Memory, report::Report};
 
@@ -46,6 +46,9 @@ pub struct BucketKeeper {
     /// What is remembered from one invocation to the next.
     pub memory: Memory,
 }
+
+/// The most time for one refill: later, it is of no use.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What one batch came to.
 #[derive(Debug)]
@@ -77,33 +80,33 @@ impl BucketKeeper {
             poison: batch.poison.len(),
             ..Report::default()
         };
-        let Parked { parked, unparked } =
-            parking::park_all(self.dead_letters.as_ref(), &batch.poison, deadline, self.concurrency).await;
-        report.parked = parked;
-        report.unparked = unparked.len();
-        // Nothing is counted here, so what lies behind such a record need not wait for it.
-        let mut failures: Vec<_> = unparked.into_iter().map(|parcel| parcel.sequence).collect();
-
         let activities = activity::fold(batch.changes, |bucket| self.memory.recall(bucket));
         report.shards = activities.len();
         let groups = group(activities);
-        for (group, kept) in for_each((self, now), &groups, Self::keep, deadline, self.concurrency).await {
-            match kept {
-                Ok(kept) => {
-                    report += &kept;
-                    self.remember(group);
-                }
+        // Nothing is counted here, so nothing need wait for a record to be parked.
+        let (parked, kept) = tokio::join!(
+            parking::park_all(self.dead_letters.as_ref(), &batch.poison, deadline, self.concurrency),
+            for_each((self, now), &groups, Self::keep, deadline, self.concurrency),
+        );
+        let Parked { parked, unparked } = parked;
+        report.parked = parked;
+        report.unparked = unparked.len();
+        let mut failures: Vec<_> = unparked.into_iter().map(|parcel| parcel.sequence).collect();
+        for (group, kept, result) in kept {
+            report += &kept;
+            let bucket = schema::bucket_pk(&group.bucket);
+            match result {
+                Ok(()) => self.remember(group),
                 // What is not remembered counts when it comes again.
+                Err(error) if error.is_retryable() => {
+                    report.failed += 1;
+                    tracing::warn!(bucket, error = causes(&error), "keeping failed");
+                    failures.push(group.first());
+                }
                 Err(error) => {
-                    let bucket = schema::bucket_pk(&group.bucket);
-                    if error.is_retryable() {
-                        report.failed += 1;
-                        tracing::warn!(bucket, error = causes(&error), "keeping failed");
-                        failures.push(group.first());
-                    } else {
-                        report.refused += 1;
-                        tracing::error!(bucket, error = causes(&error), "keeping refused");
-                    }
+                    report.refused += 1;
+                    tracing::error!(bucket, error = causes(&error), "keeping refused");
+                    self.remember(group);
                 }
             }
         }
@@ -122,28 +125,28 @@ impl BucketKeeper {
         (this, now): (&Self, EpochMillis),
         group: &'p Group<'a>,
         deadline: Instant,
-    ) -> (&'p Group<'a>, Result<Report, CallError>) {
-        let kept = timeout_at(deadline, this.keep_bucket(group, now)).await;
-        (group, kept.map_err(|_| CallError::Deadline).and_then(|kept| Ok(kept?)))
+    ) -> (&'p Group<'a>, Report, Result<(), CallError>) {
+        let mut report = Report::default();
+        let kept = timeout_at(deadline, Box::pin(this.keep_bucket(group, now, &mut report))).await;
+        (group, report, kept.map_err(|_| CallError::Deadline).and_then(|kept| Ok(kept?)))
     }
 
     /// Refills come first: they are short, and a shard that has run dry shows up in no later batch. But what
     /// holds too much waits for the splits, since it may have to give half of it.
-    async fn keep_bucket(&self, group: &Group<'_>, now: EpochMillis) -> Result<Report, StoreError> {
-        let mut report = Report::default();
+    async fn keep_bucket(&self, group: &Group<'_>, now: EpochMillis, report: &mut Report) -> Result<(), StoreError> {
         let is_overfull = |activity: &&Activity<'_>| activity.image.plain().is_some_and(BucketState::is_overfull);
         let (overfull, others): (Vec<_>, Vec<_>) = group.activities.iter().partition(is_overfull);
         for activity in others {
-            self.keep_shard(activity, None, now, &mut report).await?;
+            self.keep_shard(activity, None, now, report).await?;
         }
         let fresh = match group.zero() {
-            Some((zero, state)) => self.complete(zero, state, &mut report).await?,
+            Some((zero, state)) => self.complete(zero, state, report).await?,
             None => None,
         };
         for activity in overfull {
-            self.keep_shard(activity, fresh.as_ref(), now, &mut report).await?;
+            self.keep_shard(activity, fresh.as_ref(), now, report).await?;
         }
-        Ok(report)
+        Ok(())
     }
 
     async fn keep_shard(
@@ -184,7 +187,9 @@ impl BucketKeeper {
         self.carry_out(bucket, state, &decision, report).await.map(drop)
     }
 
-    /// Carries out a decision on a shard; whether anything was written.
+    /// Carries out a decision on a shard; whether anything was written. A refill that the table does not take
+    /// in time is missed: nothing is lost by it, since what has accrued still counts, and to hold up the
+    /// stream for it would keep all others dry.
     pub(crate) async fn carry_out(
         &self,
         bucket: &BucketKey<'_>,
@@ -196,15 +201,25 @@ impl BucketKeeper {
             report.count_idle(decision);
             return Ok(false);
         };
-        let outcome = self.buckets.refill(bucket, state, refill).await?;
+        let outcome = match timeout(PATIENCE, self.buckets.refill(bucket, state, refill)).await {
+            Ok(Err(error)) if !error.is_retryable() => return Err(error),
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err(error)) => Err(CallError::from(error)),
+            Err(_) => Err(CallError::Deadline),
+        };
         match outcome {
-            Outcome::Written => {
+            Ok(Outcome::Written) => {
                 report.refilled += 1;
                 report.trimmed += usize::from(!refill.trims.is_empty());
+                return Ok(true);
             }
-            Outcome::Lost => report.lost += 1,
+            Ok(Outcome::Lost) => report.lost += 1,
+            Err(error) => {
+                report.missed += 1;
+                tracing::warn!(bucket = schema::bucket_pk(bucket), error = causes(&error), "refill missed");
+            }
         }
-        Ok(outcome == Outcome::Written)
+        Ok(false)
     }
 }
 

@@ -29,11 +29,11 @@ impl BucketKeeper {
                 handled.answer.map(Answer::Batch).map_err(|error| diagnostic("Unreportable", &error))
             }
             Event::Repair => {
-                let repaired =
-                    Box::pin(self.repair(now, deadline)).await.map_err(|error| diagnostic("RepairError", &error))?;
-                let answer = Answer::Repair { buckets: repaired.report.buckets, complete: repaired.complete };
+                let repaired = Box::pin(self.repair(now, deadline)).await;
+                let buckets = repaired.report.buckets;
                 metrics.emit(&metrics::invocation(id, "repair", started.elapsed(), repaired.report));
-                Ok(answer)
+                let complete = repaired.complete.map_err(|error| diagnostic("RepairError", &error))?;
+                Ok(Answer::Repair { buckets, complete })
             }
         }
     }

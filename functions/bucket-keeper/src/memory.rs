@@ -12,13 +12,18 @@ use tidegate_domain::{
     bucket::{BucketKey, Shard},
     level::Level,
     recent::Recent,
-    state::ShardCount,
+    sightings::Sightings,
+    state::{BucketState, ShardCount},
+    time::EpochMillis,
 };
 
-/// How many bucket shards are remembered from batch to batch: about a kilobyte each.
-const FOLLOWED: usize = 4_096;
-/// How many are remembered from repair to repair: those that are not full, of a run's 10,000 buckets.
-const FOUND: usize = 16_384;
+/// How many bucket shards are remembered from batch to batch, up to twice: some 3.5 KB each.
+const FOLLOWED: usize = 2_048;
+/// How many are remembered from repair to repair, up to twice: all those of a run's 10,000 buckets, unless
+/// they have many, at some 30 bytes each.
+const FOUND: usize = 65_536;
+/// How many buckets are remembered to have all their shards: some 300 bytes each.
+const SETTLED: usize = 16_384;
 
 /// The memory of a process.
 pub struct Memory {
@@ -27,16 +32,16 @@ pub struct Memory {
 
 struct State {
     /// As the stream shows them.
-    followed: Recent<Trail<'static>>,
+    followed: Recent<BucketKey<'static>, Trail<'static>>,
     /// As the repair found them.
-    found: Recent<Level<'static>>,
+    found: Sightings,
     /// Buckets of which all shards exist, by shard 0's key.
     settled: HashMap<BucketKey<'static>, ShardCount>,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        let state = State { followed: Recent::new(FOLLOWED), found: Recent::new(FOUND), settled: HashMap::new() };
+        let state = State { followed: Recent::new(FOLLOWED), found: Sightings::new(FOUND), settled: HashMap::new() };
         Self { state: Mutex::new(state) }
     }
 }
@@ -44,7 +49,7 @@ impl Default for Memory {
 impl Memory {
     /// The trail of a shard as the last batch left it.
     pub(crate) fn recall(&self, bucket: &BucketKey<'_>) -> Option<Trail<'static>> {
-        self.state().followed.peek(bucket).cloned()
+        self.state().followed.get(&bucket.clone().into_owned()).cloned()
     }
 
     /// Remembers the trail of a shard as a batch leaves it.
@@ -52,31 +57,45 @@ impl Memory {
         self.state().followed.put(bucket, trail);
     }
 
-    /// The levels at which the last repair and the last batch left a shard, as far as they are remembered.
-    pub(crate) fn found(&self, bucket: &BucketKey<'_>) -> [Option<Level<'static>>; 2] {
-        let mut state = self.state();
-        let followed = state.followed.peek(bucket).map(|trail| trail.level().clone());
-        [state.found.take(bucket), followed]
+    /// The levels of a shard that a repair finds like this now: by what the batches left, and by when it was
+    /// first seen so.
+    pub(crate) fn find<'a>(
+        &self,
+        bucket: &BucketKey<'_>,
+        state: &BucketState<'a>,
+        now: EpochMillis,
+    ) -> [Option<Level<'a>>; 2] {
+        let mut memory = self.state();
+        let followed = memory.followed.get(&bucket.clone().into_owned()).map(|trail| trail.level().clone());
+        [followed, Some(memory.found.see(bucket, state, now))]
     }
 
-    /// Remembers the level of a shard as a repair leaves it.
-    pub(crate) fn find(&self, bucket: BucketKey<'static>, level: Level<'static>) {
-        self.state().found.put(bucket, level);
-    }
-
-    /// Whether all shards of a bucket are known to exist.
+    /// Whether all shards of a bucket are known to exist. A bucket that has fewer than it had is another one,
+    /// of which nothing is known.
     pub(crate) fn is_settled(&self, bucket: &BucketKey<'_>, shards: ShardCount) -> bool {
         let bucket = bucket.at(Shard::ZERO).into_owned();
-        shards == ShardCount::ONE || self.state().settled.get(&bucket) == Some(&shards)
+        let mut memory = self.state();
+        match memory.settled.get(&bucket) {
+            Some(settled) if *settled > shards => {
+                memory.settled.remove(&bucket);
+                shards == ShardCount::ONE
+            }
+            settled => shards == ShardCount::ONE || settled == Some(&shards),
+        }
     }
 
     /// Remembers that all shards of a bucket exist.
     pub(crate) fn settle(&self, bucket: &BucketKey<'_>, shards: ShardCount) {
-        let mut state = self.state();
-        if state.settled.len() >= FOUND {
-            state.settled.clear();
+        let mut memory = self.state();
+        if memory.settled.len() >= SETTLED {
+            memory.settled.clear();
         }
-        state.settled.insert(bucket.at(Shard::ZERO).into_owned(), shards);
+        memory.settled.insert(bucket.at(Shard::ZERO).into_owned(), shards);
+    }
+
+    /// Forgets whether all shards of a bucket exist.
+    pub(crate) fn unsettle(&self, bucket: &BucketKey<'_>) {
+        self.state().settled.remove(&bucket.at(Shard::ZERO).into_owned());
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -2,7 +2,7 @@
 //! shards that are missing, tells shards what shard 0 says, refills those that have run dry, and removes the
 //! entries of buckets that are gone.
 
-use std::ops::ControlFlow;
+use std::time::Duration;
 
 use tidegate_aws::{
     buckets::{Freshness, Outcome, Shards},
@@ -25,13 +25,20 @@ use crate::{handler::BucketKeeper, report::Report};
 /// The most buckets that one repair looks at; the next one goes on behind them.
 const BUCKETS: usize = 10_000;
 
+/// The most time for one bucket: a busy partition must not keep the repair from the others.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The time for keeping where the repair stopped, behind the deadline.
+const TO_STOP: Duration = Duration::from_millis(300);
+
 /// What a repair came to.
 #[derive(Debug)]
 pub struct Repaired {
     /// What was done.
     pub report: Report,
-    /// Whether the repair came to the end of the registry. If not, the next one goes on.
-    pub complete: bool,
+    /// Whether the repair came to the end of the registry. If not, the next one goes on. An error if the
+    /// registry could not be read, or did not take where the repair stopped.
+    pub complete: Result<bool, CallError>,
 }
 
 /// The time of day, as it goes on from the beginning of a repair: what is found later was found later.
@@ -51,23 +58,26 @@ impl BucketKeeper {
     /// Goes through the sharded buckets from the moment `now` on, from where the last repair stopped, until the
     /// end, 10,000 buckets or the `deadline`. Each write is on the condition of what was seen: a repair
     /// may run beside another, and stop anywhere.
-    ///
-    /// # Errors
-    /// [`CallError`] if the registry cannot be read, or does not take where the repair stopped.
-    pub async fn repair(&self, now: EpochMillis, deadline: Instant) -> Result<Repaired, CallError> {
-        let clock = Clock { began: now, at: Instant::now() };
+    pub async fn repair(&self, now: EpochMillis, deadline: Instant) -> Repaired {
         let mut report = Report::default();
-        let stopped = match within(deadline, self.registry.stopped()).await {
-            Err(CallError::Deadline) => return Ok(Repaired { report, complete: false }),
-            stopped => stopped?,
+        let complete = match self.repair_all(now, deadline, &mut report).await {
+            Err(CallError::Deadline) => Ok(false),
+            complete => complete,
         };
+        Repaired { report, complete }
+    }
+
+    async fn repair_all(&self, now: EpochMillis, deadline: Instant, report: &mut Report) -> Result<bool, CallError> {
+        let clock = Clock { began: now, at: Instant::now() };
+        let stopped = within(deadline, self.registry.stopped()).await?;
         let mut after = stopped.clone();
         let complete = loop {
             let page = match within(deadline, self.registry.page(after.as_deref())).await {
                 Err(CallError::Deadline) => break false,
                 page => page?,
             };
-            if self.repair_page(&page, clock, deadline, &mut report).await.is_break() {
+            self.repair_page(&page, clock, deadline, report).await;
+            if Instant::now() >= deadline {
                 break false;
             }
             after = page.next;
@@ -75,32 +85,27 @@ impl BucketKeeper {
                 break after.is_none();
             }
         };
-        // Its own time: the deadline leaves some for the answer.
         if after != stopped {
-            self.registry.stop(after.as_deref()).await?;
+            within(deadline.max(Instant::now()) + TO_STOP, self.registry.stop(after.as_deref())).await?;
         }
-        Ok(Repaired { report, complete })
+        Ok(complete)
     }
 
-    /// Repairs the buckets of a page; breaks if there was no time for all of them.
-    async fn repair_page(&self, page: &Page, clock: Clock, deadline: Instant, report: &mut Report) -> ControlFlow<()> {
+    async fn repair_page(&self, page: &Page, clock: Clock, deadline: Instant, report: &mut Report) {
         for error in &page.corrupt {
             report.refused += 1;
             tracing::error!(error = causes(error), "no entry of the registry");
         }
-        let mut flow = ControlFlow::Continue(());
         let repaired = for_each((self, clock), &page.entries, Self::repair_entry, deadline, self.concurrency).await;
-        for (entry, result) in repaired {
+        for (entry, repaired, result) in repaired {
             report.buckets += 1;
+            *report += &repaired;
             let bucket = schema::bucket_pk(&entry.bucket);
             match result {
-                Ok(repaired) => *report += &repaired,
+                Ok(()) => {}
                 Err(error) if error.is_retryable() => {
                     report.failed += 1;
                     tracing::warn!(bucket, error = causes(&error), "repair failed");
-                    if matches!(error, CallError::Deadline) {
-                        flow = ControlFlow::Break(());
-                    }
                 }
                 Err(error) => {
                     report.refused += 1;
@@ -108,55 +113,57 @@ impl BucketKeeper {
                 }
             }
         }
-        flow
     }
 
     async fn repair_entry<'p>(
         (this, clock): (&Self, Clock),
         entry: &'p Entry,
         deadline: Instant,
-    ) -> (&'p Entry, Result<Report, CallError>) {
-        (entry, within(deadline, Box::pin(this.repair_bucket(entry, clock))).await)
+    ) -> (&'p Entry, Report, Result<(), CallError>) {
+        let mut report = Report::default();
+        let deadline = deadline.min(Instant::now() + PATIENCE);
+        let result = within(deadline, Box::pin(this.repair_bucket(entry, clock, &mut report))).await;
+        (entry, report, result)
     }
 
-    async fn repair_bucket(&self, entry: &Entry, clock: Clock) -> Result<Report, StoreError> {
-        let mut report = Report::default();
+    async fn repair_bucket(&self, entry: &Entry, clock: Clock, report: &mut Report) -> Result<(), StoreError> {
         let bucket = &entry.bucket;
         let mut shards = self.buckets.read(bucket, 0..entry.shards.get(), Freshness::Eventual).await?;
-        if shards.unfamiliar.is_some() {
-            report.unfamiliar += 1;
-            return Ok(report);
-        }
         let is_sharded = |shards: &Shards| shards.zero().is_some_and(|zero| zero.shards > ShardCount::ONE);
-        if !is_sharded(&shards) {
+        if !is_sharded(&shards) && shards.unfamiliar.is_none() {
             // It may be younger than an eventual read.
             shards = self.buckets.read(bucket, 0..1, Freshness::Consistent).await?;
             if !is_sharded(&shards) && shards.unfamiliar.is_none() {
+                self.memory.unsettle(bucket);
                 self.registry.remove(entry).await?;
                 report.dropped += 1;
-                return Ok(report);
+                return Ok(());
             }
         }
-        let Some(zero) = shards.zero().cloned() else { return Ok(report) };
+        if shards.unfamiliar.is_some() {
+            report.unfamiliar += 1;
+            return Ok(());
+        }
+        let Some(zero) = shards.zero().cloned() else { return Ok(()) };
         if zero.is_expired(clock.now()) {
             report.expired += 1;
-            return Ok(report);
+            return Ok(());
         }
         if zero.shards > entry.shards || split::next(&shards.states).is_some() {
-            match self.settle(bucket, zero.shards, Some(entry), &mut report).await? {
+            match self.settle(bucket, zero.shards, Some(entry), report).await? {
                 Some(settled) => shards = settled,
-                None => return Ok(report),
+                None => return Ok(()),
             }
         }
-        let Some(zero) = shards.zero().cloned() else { return Ok(report) };
+        let Some(zero) = shards.zero().cloned() else { return Ok(()) };
         for (shard, state) in shards.states {
             report.shards += 1;
             let key = bucket.at(shard);
-            if let Some(state) = self.align(&key, &zero, state, &mut report).await? {
-                self.refill_idle(&key, &state, clock.now(), &mut report).await?;
+            if let Some(state) = self.align(&key, &zero, state, clock.now(), report).await? {
+                self.refill_idle(&key, &state, clock.now(), report).await?;
             }
         }
-        Ok(report)
+        Ok(())
     }
 
     /// Tells a shard what shard 0 says; what the shard is then, unless that is not known.
@@ -165,12 +172,13 @@ impl BucketKeeper {
         key: &BucketKey<'_>,
         zero: &BucketState<'static>,
         mut state: BucketState<'static>,
+        now: EpochMillis,
         report: &mut Report,
     ) -> Result<Option<BucketState<'static>>, StoreError> {
         if key.shard == Shard::ZERO {
             return Ok(Some(state));
         }
-        let Some(alignment) = law::align(zero, &state) else { return Ok(Some(state)) };
+        let Some(alignment) = law::align(zero, &state, now) else { return Ok(Some(state)) };
         match self.buckets.align(key, &state, &alignment).await? {
             Outcome::Written => {
                 report.aligned += 1;
@@ -191,16 +199,12 @@ impl BucketKeeper {
         now: EpochMillis,
         report: &mut Report,
     ) -> Result<(), StoreError> {
-        let level = Level::found(self.memory.found(key).into_iter().flatten(), state, now);
+        let level = Level::found(self.memory.find(key, state, now).into_iter().flatten(), state, now);
         let decision = refill::decide_idle(&level, now, &self.refill);
-        let is_written = self.carry_out(key, state, &decision, report).await?;
-        match decision {
-            refill::Decision::Refill(refill) if is_written => {
-                self.memory.find(key.clone(), level.refilled(refill.applied_to(state.clone()), now));
-            }
-            // What a full shard has pending is nothing.
-            _ if state.has_room() => self.memory.find(key.clone(), level),
-            _ => {}
+        if self.carry_out(key, state, &decision, report).await?
+            && let refill::Decision::Refill(refill) = decision
+        {
+            self.memory.find(key, &refill.applied_to(state.clone()), now);
         }
         Ok(())
     }

@@ -10,8 +10,9 @@ macro_rules! report {
         /// The counts of one invocation, of a batch or of a repair.
         ///
         /// Every record is in exactly one of `not_ours`, `changes` and `poison`. Every shard of a batch is
-        /// in exactly one of `unfamiliar`, `gone`, `enough`, `too_soon`, `expired`, `waiting`, `refilled`
-        /// and `lost`, unless its bucket is in `failed` or `refused`.
+        /// in exactly one of `unfamiliar`, `gone`, `enough`, `too_soon`, `expired`, `waiting`, `refilled`,
+        /// `lost` and `missed`, unless its bucket is in `failed` or `refused`. A repair counts a bucket that is
+        /// unfamiliar or has expired once, and none of its shards.
         #[metrics(subfield)]
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Report {
@@ -59,6 +60,8 @@ report! {
     trimmed,
     /// Refills that lost a race to a client, a split or another refill: nothing was written.
     lost,
+    /// Refills that the table did not take in time: the next batch or repair comes back to them.
+    missed,
     /// Buckets that were given twice as many shards.
     doubled,
     /// Buckets under pressure whose writes do not spread: more shards would only shrink the limits.

@@ -58,10 +58,15 @@ impl BucketKeeper {
         if state.shards == ShardCount::ONE {
             return Ok(true);
         }
-        let Some(entry) = self.registry.find(bucket).await? else { return Ok(false) };
+        let Some(entry) = self.registry.find(bucket).await? else {
+            // It was dropped, perhaps with an earlier bucket: the next batch enters this one.
+            self.memory.unsettle(bucket);
+            return Ok(false);
+        };
         let newest = state.shards.get() / 2..state.shards.get();
         let newest = self.buckets.read(bucket, newest, Freshness::Eventual).await?;
-        Ok(pressure::spreads(newest.states.values(), entry.written, pressure::written(state)))
+        let spreads = pressure::spreads(newest.states.values(), entry.written, pressure::written(state));
+        Ok(spreads && newest.unfamiliar.is_none())
     }
 
     /// Splits a bucket until all of its shards are there: `known` many, or more if clients were faster. The
@@ -82,7 +87,11 @@ impl BucketKeeper {
                 return Ok(None);
             }
             let mut shards = self.buckets.read(bucket, 0..known.get(), Freshness::Consistent).await?;
-            let Some(zero) = shards.zero().filter(|_| shards.unfamiliar.is_none()) else { return Ok(None) };
+            if shards.unfamiliar.is_some() {
+                report.unfamiliar += 1;
+                return Ok(None);
+            }
+            let Some(zero) = shards.zero() else { return Ok(None) };
             if zero.shards > known {
                 known = zero.shards;
                 continue;

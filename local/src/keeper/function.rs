@@ -13,9 +13,7 @@ use bucket_keeper::{
     repair::Repaired,
     report::Report,
 };
-use tidegate_aws::{
-    buckets::Buckets, client, dead_letters::DeadLetterQueue, error::CallError, registry::Registry, stream::StreamEvent,
-};
+use tidegate_aws::{buckets::Buckets, client, dead_letters::DeadLetterQueue, registry::Registry, stream::StreamEvent};
 use tidegate_domain::time::EpochMillis;
 use tokio::time::Instant;
 
@@ -66,10 +64,7 @@ impl TimedKeeper {
     }
 
     /// Repairs the sharded buckets.
-    ///
-    /// # Errors
-    /// Those of [`BucketKeeper::repair`].
-    pub async fn repair(&self, deadline: Instant) -> Result<Repaired, CallError> {
+    pub async fn repair(&self, deadline: Instant) -> Repaired {
         self.keeper.repair(self.now(), deadline).await
     }
 

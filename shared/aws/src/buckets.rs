@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
+    time::Duration,
 };
 
 use aws_sdk_dynamodb::{
@@ -21,7 +22,7 @@ use tidegate_domain::{
 };
 
 use crate::{
-    error::StoreError,
+    error::{StoreError, causes},
     expression::{Expression, number, text},
     image::image_of,
     schema::{self, PK, SK, TTL, bucket},
@@ -71,6 +72,9 @@ pub struct Shards {
 ///
 /// AWS: [BatchGetItem](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html).
 const READ: usize = 100;
+
+/// How long a read waits before it asks for the items that it was not given.
+const BACKOFF: Duration = Duration::from_millis(50);
 
 impl Buckets {
     /// The buckets in `table`.
@@ -214,7 +218,7 @@ impl Buckets {
     /// Reads some shards of a bucket.
     ///
     /// # Errors
-    /// [`StoreError`] if the table does not answer, or an item is not as a bucket is.
+    /// [`StoreError`] if the table does not answer.
     pub async fn read(
         &self,
         key: &BucketKey<'_>,
@@ -235,9 +239,13 @@ impl Buckets {
                 let sent = self.client.batch_get_item().request_items(&self.table, request).send().await;
                 let output = sent.map_err(|error| StoreError::from_sdk("BatchGetItem", error))?;
                 for item in output.responses.into_iter().flatten().flat_map(|(_, items)| items) {
-                    read.take(item)?;
+                    read.take(item);
                 }
                 left = output.unprocessed_keys.and_then(|mut keys| keys.remove(&self.table)).map(|keys| keys.keys);
+                if left.as_ref().is_some_and(|keys| !keys.is_empty()) {
+                    // As AWS asks for: the partition is busy.
+                    tokio::time::sleep(BACKOFF).await;
+                }
             }
         }
         Ok(read)
@@ -264,10 +272,13 @@ impl Shards {
         self.states.get(&Shard::ZERO)
     }
 
-    fn take(&mut self, item: Item) -> Result<(), StoreError> {
-        let image = image_of(&item)?;
+    fn take(&mut self, item: Item) {
+        let image = image_of(&item).unwrap_or_else(|error| {
+            tracing::error!(error = causes(&error), "a shard is not as a bucket is");
+            BucketImage::Unfamiliar(Unfamiliar::OutOfRange)
+        });
         let shard = item.get(PK).and_then(|pk| pk.as_s().ok()).and_then(|pk| schema::parse_bucket_pk(pk)?.ok());
-        let Some(BucketKey { shard, .. }) = shard else { return Ok(()) };
+        let Some(BucketKey { shard, .. }) = shard else { return };
         match image {
             BucketImage::Plain(state) => drop(self.states.insert(shard, state)),
             BucketImage::Unfamiliar(reason) => self.unfamiliar = Some(reason),
@@ -276,7 +287,6 @@ impl Shards {
         if shard == Shard::ZERO {
             self.zero = Some(item);
         }
-        Ok(())
     }
 }
 

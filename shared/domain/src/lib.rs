@@ -10,10 +10,11 @@
 //! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: what one stream record says of a bucket |
 //! | [`level`] | [`level::Level`]: what has accrued and is not in the tokens, no less than is known |
 //! | [`pressure`] | whether a bucket is written too hard, and more shards would help |
-//! | [`recent`] | [`recent::Recent`]: what is remembered of the bucket shards that were met last |
+//! | [`recent`] | [`recent::Recent`]: a bounded memory |
 //! | [`refill`] | what has accrued, and whether to write it |
 //! | [`repair`] | what a shard must be told, because nothing else tells it |
 //! | [`sequence`] | [`sequence::SequenceNumber`]: the order of a stream's records |
+//! | [`sightings`] | since when a shard has been as it is, to those who look now and then |
 //! | [`split`] | how the shards that a bucket lacks come into being, token by token |
 //! | [`state`] | [`state::BucketState`]: a bucket item as a whole, and a shard's share of a limit |
 //! | [`time`] | [`time::EpochMillis`]: a moment, in milliseconds |
@@ -79,6 +80,7 @@ pub mod recent;
 pub mod refill;
 pub mod repair;
 pub mod sequence;
+pub mod sightings;
 pub mod split;
 pub mod state;
 pub mod time;

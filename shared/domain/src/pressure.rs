@@ -32,9 +32,9 @@ pub enum Pressure {
     AtLimit,
 }
 
-/// A second's part that a batch must show, one in this many, before short write units are believed to be
-/// due to writes: a refill that left them out makes them short too.
-const SAMPLE: i64 = 20;
+/// Of what is bearable, the part that must be seen in a second, one in this many, before short write units are
+/// believed to be due to writes: a client's refill that left them out makes them short too.
+const SAMPLE: i64 = 2;
 
 /// The part of shard 0's writes that the newest shards must each have had, one in this many on average,
 /// before there are more of them.
@@ -52,10 +52,10 @@ pub fn measure(activity: &Activity<'_>, state: &BucketState<'_>, policy: &Policy
     let a_second = write_units.terms.capacity.get();
     let bearable = part(a_second, policy.percent);
     let is_low = || {
-        demand.a_second_on_average().get() >= a_second / SAMPLE
+        demand.a_second().get() >= bearable / SAMPLE
             && left(activity.seen, state, write_units.tokens).get() < a_second - bearable
     };
-    if demand.a_second().get() < bearable && !is_low() {
+    if bearable <= 0 || (demand.a_second().get() < bearable && !is_low()) {
         return Pressure::Bearable;
     }
     match state.shards.doubled() {

@@ -76,8 +76,14 @@ pub fn decide<'a>(
     let is_saving = |refill: &Refill<'a>| {
         demand.iter().any(|(limit, demand)| {
             let Some(limit_state) = level.seen().limits.get(limit) else { return false };
-            let lasts = demand.within(policy.horizon) <= limit_state.tokens;
-            !lasts && refill.credits.get(limit).is_some_and(|credit| *credit >= policy.min_credit.max(demand.mean()))
+            // What is only carried over from an earlier batch asks for nothing now.
+            let is_short = demand.a_second().get() > 0 && demand.within(policy.horizon) > limit_state.tokens;
+            let admits_more = |credit: &Millitokens| {
+                let (stored, mean) = (limit_state.tokens.get(), demand.mean().get());
+                credit.get() >= mean || (stored < mean && stored.saturating_add(credit.get()) >= mean)
+            };
+            is_short
+                && refill.credits.get(limit).is_some_and(|credit| *credit >= policy.min_credit && admits_more(credit))
         })
     };
     consider(level, now, policy, is_saving)

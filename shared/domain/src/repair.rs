@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::{
     bucket::Limit,
     state::{BucketState, LimitState, Terms},
+    time::EpochMillis,
     tokens::Millitokens,
 };
 
@@ -31,10 +32,12 @@ pub enum Expiry {
 
 /// What a shard lacks of what shard 0 says; `None` if it agrees.
 ///
-/// An expiry is never brought forward: a client may have renewed the shard itself. Limits that shard 0
+/// An expiry is never brought forward, since a client may have renewed the shard itself, and is put off only when
+/// less than half of the time that shard 0 has left is left to the shard: clients put off shard 0's again and
+/// again. Limits that shard 0
 /// does not have are left: clients take none of their tokens any more.
 #[must_use]
-pub fn align<'a>(zero: &BucketState<'a>, shard: &BucketState<'a>) -> Option<Alignment<'a>> {
+pub fn align<'a>(zero: &BucketState<'a>, shard: &BucketState<'a>, now: EpochMillis) -> Option<Alignment<'a>> {
     let mut alignment = Alignment::default();
     for (limit, LimitState { terms, .. }) in &zero.limits {
         match shard.limits.get(limit) {
@@ -48,8 +51,9 @@ pub fn align<'a>(zero: &BucketState<'a>, shard: &BucketState<'a>) -> Option<Alig
             }
         }
     }
+    let left = |expires: i64| i128::from(expires) - i128::from(now.get() / 1000);
     alignment.expiry = match (zero.expires, shard.expires) {
-        (Some(zero), Some(shard)) if zero > shard => Some(Expiry::At(zero)),
+        (Some(zero), Some(shard)) if zero > shard && left(shard) * 2 < left(zero) => Some(Expiry::At(zero)),
         (None, Some(_)) => Some(Expiry::Never),
         _ => None,
     };

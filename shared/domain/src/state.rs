@@ -34,7 +34,7 @@ pub enum Unfamiliar {
 }
 
 /// A plain token bucket, as one of its items shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BucketState<'a> {
     /// Until when what has accrued is in the tokens, of all limits.
     pub last_refill: EpochMillis,
@@ -49,7 +49,7 @@ pub struct BucketState<'a> {
 }
 
 /// One limit of a bucket item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LimitState {
     /// What the shard holds; below zero in debt.
     pub tokens: Millitokens,
@@ -60,7 +60,7 @@ pub struct LimitState {
 }
 
 /// What is configured for a limit: the same on every shard, and undivided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// The most that the bucket holds.
     pub capacity: Millitokens,

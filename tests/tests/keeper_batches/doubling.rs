@@ -87,9 +87,9 @@ async fn check_short(taken: i64, left: i64, expect: Fate) -> anyhow::Result<()> 
 
 #[tokio::test]
 async fn a_short_batch_of_a_shard_without_write_units_is_believed() -> anyhow::Result<()> {
-    check_short(50_000, 199_999, Fate::Doubled).await?;
-    check_short(50_000, 200_000, Fate::Left).await?;
-    check_short(49_999, 0, Fate::Left).await
+    check_short(400_000, 199_999, Fate::Doubled).await?;
+    check_short(400_000, 200_000, Fate::Left).await?;
+    check_short(399_999, 0, Fate::Left).await
 }
 
 #[tokio::test]

@@ -149,7 +149,7 @@ async fn a_bucket_that_is_corrupt_blocks_nothing() -> anyhow::Result<()> {
     records.splice(0..0, scene.records(DRY).await?);
     let handled = scene.invoke(&event_of(&records)?, DRY).await;
     assert_eq!(failure(&handled), None, "it would fail for ever");
-    assert_eq!((handled.report.refused, handled.report.failed, handled.report.refilled), (1, 0, 1));
+    assert_eq!((handled.report.unfamiliar, handled.report.failed, handled.report.refilled), (1, 0, 1));
     assert!(is_refilled(&scene, "a").await?);
     Ok(())
 }

@@ -112,7 +112,7 @@ async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<Tally<
     let mut quiet = 0;
     for _ in 0..10 {
         run.wait(REPAIR);
-        run.function.repair(in_time()).await?;
+        run.function.repair(in_time()).await.complete?;
         quiet = if run.settle().await? { quiet + 1 } else { 0 };
     }
     ensure!(quiet >= 2, "the repair does not come to rest");

@@ -59,7 +59,7 @@ async fn a_repair_that_dies_is_finished_by_the_next() -> anyhow::Result<()> {
         let mut scene = scene().await?;
         scene.http.crash_after(writes);
         let is_done = tokio::select! {
-            repaired = scene.keeper.repair(time(NOW), in_time()) => repaired.is_ok(),
+            repaired = scene.keeper.repair(time(NOW), in_time()) => repaired.complete.is_ok(),
             () = scene.http.crashed() => false,
         };
         scene.http.heal();

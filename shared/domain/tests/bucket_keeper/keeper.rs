@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use tidegate_domain::{
     activity::{self, Activity, Trail},
-    bucket::{Limit, Shard},
+    bucket::{BucketKey, Limit, Shard},
     level::Level,
     recent::Recent,
     refill::{self, Decision, Policy, Refill},
     repair,
+    sightings::Sightings,
     split::{self, Step},
     state::ShardCount,
     tokens::Millitokens,
@@ -32,12 +33,12 @@ impl Luck {
 }
 
 /// A write under way, and what the repair remembers once it is done.
-pub type UnderWay = (Write, Option<Level<'static>>);
+pub type UnderWay = (Write, Option<State>);
 
 pub struct Keeper {
     pub policy: Policy,
-    pub followed: Recent<Trail<'static>>,
-    pub found: Recent<Level<'static>>,
+    pub followed: Recent<BucketKey<'static>, Trail<'static>>,
+    pub found: Sightings,
     pub settled: Option<ShardCount>,
     /// Writes under way.
     pub writes: Vec<UnderWay>,
@@ -48,7 +49,7 @@ impl Keeper {
         Self {
             policy: Policy { horizon: 4000, min_credit: Millitokens::new(min_credit), min_interval },
             followed: Recent::new(64),
-            found: Recent::new(64),
+            found: Sightings::new(64),
             settled: None,
             writes: Vec::new(),
         }
@@ -56,13 +57,13 @@ impl Keeper {
 
     /// The process ends; what it sent goes on.
     pub fn forget(&mut self) {
-        (self.followed, self.found, self.settled) = (Recent::new(64), Recent::new(64), None);
+        (self.followed, self.found, self.settled) = (Recent::new(64), Sightings::new(64), None);
     }
 
     /// A batch of records comes in, the first `again` of them not for the first time.
     pub fn deliver(&mut self, world: &mut World, records: usize, again: usize, luck: Luck) {
         let batch = world.read(records, again);
-        let activities = activity::fold(batch, |bucket| self.followed.peek(bucket).cloned());
+        let activities = activity::fold(batch, |bucket| self.followed.get(bucket).cloned());
         let is_overfull = |activity: &&Activity<'static>| activity.image.plain().is_some_and(State::is_overfull);
         let (overfull, others): (Vec<_>, Vec<_>) = activities.iter().partition(is_overfull);
         for activity in others {
@@ -153,22 +154,21 @@ impl Keeper {
         }
         let Some(zero) = items.get(&Shard::ZERO).cloned() else { return 0 };
         for (shard, mut state) in items {
-            let alignment = (shard != Shard::ZERO).then(|| repair::align(&zero, &state)).flatten();
+            let alignment = (shard != Shard::ZERO).then(|| repair::align(&zero, &state, time(world.now))).flatten();
             if let Some(alignment) = alignment {
                 repair::apply(&alignment, &mut state);
                 if !self.start(world, (Write::Align { shard, alignment }, None), luck.steps > 0) {
                     continue;
                 }
             }
-            let key = key(shard);
-            let remembered =
-                self.found.take(&key).into_iter().chain(self.followed.peek(&key).map(|trail| trail.level().clone()));
-            let level = Level::found(remembered, &state, time(world.now));
-            let decision = refill::decide_idle(&level, time(world.now), &self.policy);
-            self.found.put(key, level.clone());
+            let (key, now) = (key(shard), time(world.now));
+            let followed = self.followed.get(&key).map(|trail| trail.level().clone());
+            let level =
+                Level::found([followed, Some(self.found.see(&key, &state, now))].into_iter().flatten(), &state, now);
+            let decision = refill::decide_idle(&level, now, &self.policy);
             if let Decision::Refill(refill) = decision {
                 self.check(&refill, &state, world.now);
-                let after = level.refilled(refill.applied_to(state.clone()), time(world.now));
+                let after = refill.applied_to(state.clone());
                 let write = Write::Refill { shard, seen: state, refill };
                 self.start(world, (write, Some(after)), luck.refills);
             }
@@ -186,8 +186,8 @@ impl Keeper {
     pub fn write(&mut self, world: &mut World, at: usize, again: bool) -> bool {
         let under_way = self.writes.swap_remove(at);
         let is_written = world.apply(&under_way.0);
-        if let ((Write::Refill { shard, .. }, Some(level)), true) = (&under_way, is_written) {
-            self.found.put(key(*shard), level.clone());
+        if let ((Write::Refill { shard, .. }, Some(after)), true) = (&under_way, is_written) {
+            self.found.see(&key(*shard), after, time(world.now));
         }
         if again {
             self.writes.push(under_way);

@@ -280,3 +280,20 @@ fn a_refill_is_worth_its_write() {
     assert_eq!(decide(15_000, 1_500, expires((START + 1_500) / 1000)), Decision::Expired);
     assert!(is_refill(decide(15_000, 1_500, expires((START + 1_500) / 1000 + 1))));
 }
+
+/// A limit in debt asks for tokens when it is drawn from, and not when it is refilled.
+#[test]
+fn debt_is_paid_off_without_a_chain_of_refills() {
+    let (mut world, mut keeper) = (World::new(&[terms(100_000, 10_000, 1000)]), Keeper::new(1000, 1));
+    drain(&mut world);
+    keeper.deliver(&mut world, usize::MAX, 0, Luck::GOOD);
+    world.adjust(&limit(LIMITS[0]), -50_000);
+    world.now += 1_500;
+    keeper.deliver(&mut world, usize::MAX, 0, Luck::GOOD);
+    let records = world.stream.len();
+    for _ in 0..20 {
+        world.now += 1_500;
+        keeper.deliver(&mut world, usize::MAX, 0, Luck::GOOD);
+    }
+    assert_eq!(world.stream.len(), records);
+}
