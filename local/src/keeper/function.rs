@@ -65,7 +65,7 @@ impl TimedKeeper {
 
     /// Repairs the sharded buckets.
     pub async fn repair(&self, deadline: Instant) -> Repaired {
-        self.keeper.repair(self.now(), deadline).await
+        Box::pin(self.keeper.repair(self.now(), deadline)).await
     }
 
     fn now(&self) -> EpochMillis {
@@ -77,7 +77,7 @@ impl Function for TimedKeeper {
     type Report = Report;
 
     async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<Report> {
-        let Handled { report, answer } = self.keeper.handle(event, self.now(), deadline).await;
+        let Handled { report, answer } = Box::pin(self.keeper.handle(event, self.now(), deadline)).await;
         (report, answer)
     }
 }
