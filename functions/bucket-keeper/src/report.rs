@@ -12,7 +12,8 @@ macro_rules! report {
         /// Every record is in exactly one of `not_ours`, `changes` and `poison`. Every shard of a batch is
         /// in exactly one of `unfamiliar`, `gone`, `enough`, `too_soon`, `expired`, `waiting`, `refilled`,
         /// `lost` and `missed`, unless its bucket is in `failed` or `refused`. A repair counts a bucket that is
-        /// unfamiliar or has expired once, and none of its shards.
+        /// unfamiliar or has expired once, and none of its shards; so does a batch whose splits are given up
+        /// because another shard is unfamiliar.
         #[metrics(subfield)]
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Report {

@@ -61,7 +61,7 @@ pub fn lines(outcome: &Outcome) -> String {
 #[must_use]
 pub fn line(outcome: &Outcome) -> String {
     match outcome.problems().len() {
-        0 => "KEPT: first writes succeed, at no more write units, and no token is admitted too many".to_owned(),
+        0 => "KEPT: at a steady load more first writes succeed, at no more write units; the ramp gets its shards; a dry shard fills; no token is admitted too many".to_owned(),
         problems => format!("NOT KEPT: {problems} of the keeper's promises"),
     }
 }
