@@ -8,17 +8,18 @@ use tidegate_aws::schema::{self, bucket};
 use tidegate_domain::{bucket::BucketKey, time::EpochMillis};
 
 /// An item, attribute by attribute.
-pub(crate) type Item = HashMap<String, AttributeValue>;
+pub type Item = HashMap<String, AttributeValue>;
 
 /// A bucket item that has no limits yet.
-pub(crate) fn bucket(key: &BucketKey<'_>, now: EpochMillis, shards: u32) -> Item {
+#[must_use]
+pub fn bucket(key: &BucketKey<'_>, now: EpochMillis, shards: u32) -> Item {
     let BucketKey { namespace, entity, resource, .. } = key;
     let attributes = [
         (schema::ENTITY_ID, text(entity.as_str())),
         (schema::RESOURCE, text(resource.as_str())),
         (bucket::CASCADE, AttributeValue::Bool(false)),
         (bucket::LAST_REFILL, number(now.get())),
-        (bucket::SHARD_COUNT, number(shards.into())),
+        (bucket::SHARD_COUNT, number(shards)),
         (schema::GSI2PK, text(schema::resource_pk(namespace, resource))),
         (schema::GSI2SK, text(schema::bucket_gsi2_sk(key))),
         (schema::GSI3PK, text(schema::entity_pk(namespace, entity))),
@@ -32,24 +33,30 @@ pub(crate) fn bucket(key: &BucketKey<'_>, now: EpochMillis, shards: u32) -> Item
 }
 
 /// The key of a bucket item.
-pub(crate) fn key(key: &BucketKey<'_>) -> Item {
+#[must_use]
+pub fn key(key: &BucketKey<'_>) -> Item {
     let attributes = [(schema::PK, text(schema::bucket_pk(key))), (schema::SK, text(bucket::STATE))];
     attributes.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
 /// A limit of a bucket item. Amounts are in millitokens, the period in milliseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limit {
-    pub(crate) tokens: i64,
-    pub(crate) consumed: i64,
-    pub(crate) capacity: i64,
-    pub(crate) refill: i64,
-    pub(crate) period: i64,
+pub struct Limit {
+    /// What the shard holds.
+    pub tokens: i64,
+    /// What was taken since the item was created.
+    pub consumed: i64,
+    /// The most that the bucket holds.
+    pub capacity: i64,
+    /// What it gets back in a period.
+    pub refill: i64,
+    /// The period.
+    pub period: i64,
 }
 
 impl Limit {
     /// Puts the limit into an item.
-    pub(crate) fn put(self, name: &str, item: &mut Item) {
+    pub fn put(self, name: &str, item: &mut Item) {
         for (field, value) in [
             (bucket::TOKENS, self.tokens),
             (bucket::CONSUMED, self.consumed),
@@ -62,7 +69,10 @@ impl Limit {
     }
 
     /// Reads the limit from an item.
-    pub(crate) fn read(name: &str, item: &Item) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// When a number of it is missing or is none.
+    pub fn read(name: &str, item: &Item) -> anyhow::Result<Self> {
         let read = |field| read(item, &bucket::attribute(name, field));
         Ok(Self {
             tokens: read(bucket::TOKENS)?,
@@ -74,22 +84,32 @@ impl Limit {
     }
 
     /// The tokens together with what has accrued since the item's last refill, as clients reckon: undivided.
-    pub(crate) fn with_accrued(self, item: &Item, now: EpochMillis) -> anyhow::Result<i64> {
+    ///
+    /// # Errors
+    /// When the item does not tell of its last refill.
+    pub fn with_accrued(self, item: &Item, now: EpochMillis) -> anyhow::Result<i64> {
         let elapsed = (now.get() - read(item, bucket::LAST_REFILL)?).max(0);
         Ok((self.tokens + elapsed * self.refill / self.period).min(self.capacity))
     }
 }
 
 /// Reads an integer.
-pub(crate) fn read(item: &Item, attribute: &str) -> anyhow::Result<i64> {
+///
+/// # Errors
+/// When it is missing or is none.
+pub fn read(item: &Item, attribute: &str) -> anyhow::Result<i64> {
     let value = item.get(attribute).and_then(|value| value.as_n().ok());
     value.and_then(|number| number.parse().ok()).with_context(|| format!("{attribute} is {value:?}"))
 }
 
-pub(crate) fn text(value: impl Into<String>) -> AttributeValue {
+/// A text attribute.
+#[must_use]
+pub fn text(value: impl Into<String>) -> AttributeValue {
     AttributeValue::S(value.into())
 }
 
-pub(crate) fn number(value: i64) -> AttributeValue {
+/// A number attribute.
+#[must_use]
+pub fn number(value: impl ToString + Copy) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }

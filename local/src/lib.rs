@@ -22,7 +22,7 @@ pub mod bench;
 pub mod books;
 pub mod dynamodb;
 pub mod faults;
-mod item;
+pub mod item;
 pub mod keeper;
 pub mod mapping;
 #[cfg(target_os = "linux")]

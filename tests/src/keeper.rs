@@ -7,13 +7,9 @@
     reason = "for tests, which end where something is not as it must be"
 )]
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Context as _;
-use aws_sdk_dynamodb::types::AttributeValue;
 use bucket_keeper::{
     handler::{BucketKeeper, Handled},
     repair::Repaired,
@@ -32,17 +28,16 @@ use tidegate_domain::{
     time::EpochMillis,
     tokens::Millitokens,
 };
+pub use tidegate_local::item::{Item, number, text};
 use tidegate_local::{
     faults::{FaultRates, FaultyHttp},
+    item,
     keeper::function,
     mapping::StreamRecord,
     services::Services,
     stream::StreamReader,
 };
 use tokio::time::{Duration, Instant};
-
-/// An item, attribute by attribute.
-pub type Item = HashMap<String, AttributeValue>;
 
 /// An ordinary moment, a quarter of a second after 2025-12-31T23:30:00Z.
 pub const START: i64 = 1_767_223_800_250;
@@ -108,14 +103,14 @@ impl KeeperScene {
     /// Deletes a bucket item.
     pub async fn delete(&self, key: &BucketKey<'_>) -> anyhow::Result<()> {
         let delete = self.services.dynamodb.delete_item().table_name(&self.services.table);
-        delete.set_key(Some(item_key(key))).send().await?;
+        delete.set_key(Some(item::key(key))).send().await?;
         Ok(())
     }
 
     /// A bucket item with all its attributes; empty if there is none.
     pub async fn item(&self, key: &BucketKey<'_>) -> anyhow::Result<Item> {
         let get = self.services.dynamodb.get_item().table_name(&self.services.table).consistent_read(true);
-        Ok(get.set_key(Some(item_key(key))).send().await?.item.unwrap_or_default())
+        Ok(get.set_key(Some(item::key(key))).send().await?.item.unwrap_or_default())
     }
 
     /// What a bucket item says.
@@ -293,53 +288,16 @@ pub fn attribute(limit: &Limit<'_>, field: &str) -> String {
     bucket::attribute(limit.as_str(), field)
 }
 
-/// A text attribute.
-#[must_use]
-pub fn text(value: impl Into<String>) -> AttributeValue {
-    AttributeValue::S(value.into())
-}
-
-/// A number attribute.
-#[must_use]
-pub fn number(value: impl ToString + Copy) -> AttributeValue {
-    AttributeValue::N(value.to_string())
-}
-
-fn item_key(key: &BucketKey<'_>) -> Item {
-    [(schema::PK.to_owned(), text(schema::bucket_pk(key))), (schema::SK.to_owned(), text(bucket::STATE))].into()
-}
-
 /// A bucket item with all that a client writes.
 #[must_use]
 pub fn item(key: &BucketKey<'_>, state: &BucketState<'_>) -> Item {
-    let BucketKey { namespace, entity, resource, .. } = key;
-    let mut item = item_key(key);
-    let optional = [(schema::TTL, state.expires), (bucket::VALID_UNTIL, state.valid_until)];
-    let optional = optional.into_iter().filter_map(|(name, value)| Some((name, number(value?))));
-    let parts = [
-        (schema::ENTITY_ID, text(entity.as_str())),
-        (schema::RESOURCE, text(resource.as_str())),
-        (bucket::CASCADE, AttributeValue::Bool(false)),
-        (bucket::LAST_REFILL, number(state.last_refill)),
-        (bucket::SHARD_COUNT, number(state.shards.get())),
-        (schema::GSI2PK, text(schema::resource_pk(namespace, resource))),
-        (schema::GSI2SK, text(schema::bucket_gsi2_sk(key))),
-        (schema::GSI3PK, text(schema::entity_pk(namespace, entity))),
-        (schema::GSI3SK, text(schema::bucket_gsi3_sk(key))),
-        (schema::GSI4PK, text(namespace.as_str())),
-        (schema::GSI4SK, text(schema::bucket_gsi4_sk(key))),
-    ];
-    item.extend(parts.into_iter().chain(optional).map(|(name, value)| (name.to_owned(), value)));
-    for (limit, LimitState { tokens, consumed, terms }) in &state.limits {
-        for (field, value) in [
-            (bucket::TOKENS, tokens.get()),
-            (bucket::CONSUMED, consumed.get()),
-            (bucket::CAPACITY, terms.capacity.get()),
-            (bucket::REFILL_AMOUNT, terms.refill.get()),
-            (bucket::REFILL_PERIOD, terms.period),
-        ] {
-            item.insert(attribute(limit, field), number(value));
-        }
+    let mut item = item::bucket(key, state.last_refill, state.shards.get());
+    for (name, value) in [(schema::TTL, state.expires), (bucket::VALID_UNTIL, state.valid_until)] {
+        item.extend(value.map(|value| (name.to_owned(), number(value))));
+    }
+    for (limit, LimitState { tokens, consumed, terms: Terms { capacity, refill, period } }) in &state.limits {
+        let [tokens, consumed, capacity, refill] = [tokens, consumed, capacity, refill].map(|amount| amount.get());
+        item::Limit { tokens, consumed, capacity, refill, period: *period }.put(limit.as_str(), &mut item);
     }
     item
 }

@@ -172,8 +172,8 @@ impl Clients {
             .update_expression("SET #shards = :doubled")
             .condition_expression("#shards = :seen")
             .expression_attribute_names("#shards", bucket::SHARD_COUNT)
-            .expression_attribute_values(":seen", number(shards.into()))
-            .expression_attribute_values(":doubled", number((shards * 2).into()));
+            .expression_attribute_values(":seen", number(shards))
+            .expression_attribute_values(":doubled", number(shards * 2));
         if send(update).await?.is_ok() {
             self.shards.fetch_max(shards * 2, Ordering::Relaxed);
         }

@@ -121,10 +121,9 @@ impl Buckets {
         seen: &BucketState<'_>,
         shards: ShardCount,
     ) -> Result<Outcome, StoreError> {
-        let mut expression = Expression::default();
-        expression.set(bucket::SHARD_COUNT, number(&shards.get()));
-        expression.compare(bucket::SHARD_COUNT, "=", number(&seen.shards.get()));
-        pin_valid_until(&mut expression, seen);
+        let expression = counted_up(seen, shards, |expression| {
+            expression.compare(bucket::SHARD_COUNT, "=", number(&seen.shards.get()));
+        });
         self.update(&key.at(Shard::ZERO), expression).await
     }
 
@@ -138,10 +137,9 @@ impl Buckets {
         seen: &BucketState<'_>,
         shards: ShardCount,
     ) -> Result<Outcome, StoreError> {
-        let mut expression = Expression::default();
-        expression.set(bucket::SHARD_COUNT, number(&shards.get()));
-        expression.compare(bucket::SHARD_COUNT, "<", number(&shards.get()));
-        pin_valid_until(&mut expression, seen);
+        let expression = counted_up(seen, shards, |expression| {
+            expression.compare(bucket::SHARD_COUNT, "<", number(&shards.get()));
+        });
         self.update(key, expression).await
     }
 
@@ -288,6 +286,15 @@ impl Shards {
             self.zero = Some(item);
         }
     }
+}
+
+/// A new number of shards, on a condition that `require` adds.
+fn counted_up(seen: &BucketState<'_>, shards: ShardCount, require: impl FnOnce(&mut Expression)) -> Expression {
+    let mut expression = Expression::default();
+    expression.set(bucket::SHARD_COUNT, number(&shards.get()));
+    require(&mut expression);
+    pin_valid_until(&mut expression, seen);
+    expression
 }
 
 /// The condition that an item was neither refilled nor split nor marked by a change since it was seen.
