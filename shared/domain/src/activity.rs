@@ -55,7 +55,6 @@ pub struct Demand {
     /// Records with consumption.
     records: u32,
     /// In epoch seconds.
-    first: i64,
     current: i64,
     in_current: i64,
 }
@@ -173,7 +172,7 @@ impl<'a> Activity<'a> {
 
 impl Demand {
     fn new(consumed: i64, second: i64) -> Self {
-        let mut demand = Self { busiest: 0, consumed: 0, records: 0, first: second, current: second, in_current: 0 };
+        let mut demand = Self { busiest: 0, consumed: 0, records: 0, current: second, in_current: 0 };
         demand.add(consumed, second);
         demand
     }
@@ -181,9 +180,6 @@ impl Demand {
     fn add(&mut self, consumed: i64, second: i64) {
         // Clocks of storage nodes differ: what comes late belongs to the second that is counted now.
         if second > self.current {
-            if self.records == 0 {
-                self.first = second;
-            }
             self.current = second;
             self.in_current = 0;
         }
@@ -195,19 +191,13 @@ impl Demand {
 
     /// The demand at the beginning of the next batch, which may go on in the same second.
     const fn carried(self) -> Self {
-        Self { busiest: 0, consumed: 0, records: 0, first: self.current, ..self }
+        Self { busiest: 0, consumed: 0, records: 0, ..self }
     }
 
     /// What is consumed in a second, going by the busiest one.
     #[must_use]
     pub const fn a_second(&self) -> Millitokens {
         Millitokens::new(self.busiest)
-    }
-
-    /// What is consumed in a second on average, over all seconds that the batch touches.
-    #[must_use]
-    pub const fn a_second_on_average(&self) -> Millitokens {
-        Millitokens::new(self.consumed / (self.current - self.first + 1))
     }
 
     /// What is consumed in so many milliseconds, going by the busiest second.

@@ -196,8 +196,7 @@ impl<'a> Level<'a> {
     }
 
     /// Whether all that has accrued on a limit since the last refill counts.
-    #[must_use]
-    pub fn counts_from_refill(&self, limit: &Limit<'_>) -> bool {
+    pub(crate) fn counts_from_refill(&self, limit: &Limit<'_>) -> bool {
         !self.marks.contains_key(limit)
     }
 

@@ -125,8 +125,7 @@ fn consider<'a>(
 }
 
 /// Everything that has accrued by `now`, as far as it can be credited without loss; `None` if that is nothing.
-#[must_use]
-pub fn accrue<'a>(level: &Level<'a>, now: EpochMillis) -> Option<Refill<'a>> {
+fn accrue<'a>(level: &Level<'a>, now: EpochMillis) -> Option<Refill<'a>> {
     let until = last_whole(level, now)?;
     let state = level.seen();
     let (mut credits, mut trims) = (BTreeMap::new(), BTreeMap::new());
