@@ -121,9 +121,7 @@ impl Buckets {
         seen: &BucketState<'_>,
         shards: ShardCount,
     ) -> Result<Outcome, StoreError> {
-        let expression = counted_up(seen, shards, |expression| {
-            expression.compare(bucket::SHARD_COUNT, "=", number(&seen.shards.get()));
-        });
+        let expression = counted_up(seen, shards, "=", seen.shards);
         self.update(&key.at(Shard::ZERO), expression).await
     }
 
@@ -137,9 +135,7 @@ impl Buckets {
         seen: &BucketState<'_>,
         shards: ShardCount,
     ) -> Result<Outcome, StoreError> {
-        let expression = counted_up(seen, shards, |expression| {
-            expression.compare(bucket::SHARD_COUNT, "<", number(&shards.get()));
-        });
+        let expression = counted_up(seen, shards, "<", shards);
         self.update(key, expression).await
     }
 
@@ -288,11 +284,11 @@ impl Shards {
     }
 }
 
-/// A new number of shards, on a condition that `require` adds.
-fn counted_up(seen: &BucketState<'_>, shards: ShardCount, require: impl FnOnce(&mut Expression)) -> Expression {
+/// A new number of shards, on condition of how the present one compares with another.
+fn counted_up(seen: &BucketState<'_>, shards: ShardCount, operator: &str, other: ShardCount) -> Expression {
     let mut expression = Expression::default();
     expression.set(bucket::SHARD_COUNT, number(&shards.get()));
-    require(&mut expression);
+    expression.compare(bucket::SHARD_COUNT, operator, number(&other.get()));
     pin_valid_until(&mut expression, seen);
     expression
 }
