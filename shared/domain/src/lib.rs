@@ -16,6 +16,7 @@
 //! | [`sequence`] | [`sequence::SequenceNumber`]: the order of a stream's records |
 //! | [`split`] | how the shards that a bucket lacks come into being, token by token |
 //! | [`state`] | [`state::BucketState`]: a bucket item as a whole, and a shard's share of a limit |
+//! | [`sweep`] | when a token of a running resource goes, and on which condition |
 //! | [`time`] | [`time::EpochMillis`]: a moment, in milliseconds |
 //! | [`tokens`] | [`tokens::Millitokens`] and whole [`tokens::Tokens`] |
 //! | [`usage`] | [`usage::fold`]: a batch of changes becomes one [`usage::Posting`] a snapshot |
@@ -81,6 +82,7 @@ pub mod repair;
 pub mod sequence;
 pub mod split;
 pub mod state;
+pub mod sweep;
 pub mod time;
 pub mod tokens;
 pub mod usage;
