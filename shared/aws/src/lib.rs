@@ -10,6 +10,7 @@
 //! | [`snapshots`] | postings become conditional writes of usage snapshots |
 //! | [`buckets`] | refills, splits and alignments become conditional writes of bucket items |
 //! | [`registry`] | which buckets are sharded, and how far the repair has come |
+//! | [`pattern`] | EventBridge's event patterns |
 //! | [`dead_letters`] | records that cannot be processed are parked in a queue |
 //! | [`concurrent`] | calls for many items, some at a time |
 //! | [`settings`] | environment variables, checked |
@@ -29,6 +30,7 @@ pub mod error;
 mod expression;
 pub mod image;
 pub mod parking;
+pub mod pattern;
 pub mod registry;
 pub mod schema;
 pub mod settings;
