@@ -13,10 +13,10 @@
 //! An event goes to the processor of its source and detail-type, or else to that of its source alone. If it
 //! does not match that one's pattern, it goes to no other.
 //!
-//! Those that are built in know the states in which EMR clusters and steps, EMR Serverless and EMR on EKS jobs, Glue jobs
-//! and EC2 instances have ended. A `CloudWatch` alarm is no resource that ends: its processor takes the alarm's
-//! name for the id, and the state `ALARM` for the end, as of an alarm that goes off when a thing is idle. To take another
-//! state, declare a processor of the same source and detail-type.
+//! Those that are built in know the states in which EMR clusters and steps, EMR Serverless and EMR on EKS
+//! jobs, Glue jobs and EC2 instances have ended. A `CloudWatch` alarm is no resource that ends: its processor
+//! takes the alarm's name for the id, and the state `ALARM` for the end, as of an alarm that goes off when a
+//! thing is idle. To take another state, declare a processor of the same source and detail-type.
 
 use std::collections::BTreeMap;
 

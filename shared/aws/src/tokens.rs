@@ -50,6 +50,14 @@ pub struct Cursor(Item);
 /// AWS: [Query](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Query.Pagination.html).
 const PAGE: i32 = 100;
 
+impl Cursor {
+    /// The end of a page of the whole table whose last token is at this key, whether it is there or not.
+    #[must_use]
+    pub fn behind(key: &TokenKey) -> Self {
+        Self(item_key(key))
+    }
+}
+
 impl Tokens {
     /// The tokens in `table`, whose `index` finds them by their resource.
     #[must_use]
@@ -111,8 +119,7 @@ impl Tokens {
             .client
             .delete_item()
             .table_name(&self.table)
-            .key(RESOURCE_COORDINATE, text(&seen.key.coordinate))
-            .key(RESERVATION_ID, text(&seen.key.reservation))
+            .set_key(Some(item_key(&seen.key)))
             .set_condition_expression(condition.condition)
             .set_expression_attribute_names(condition.names)
             .set_expression_attribute_values(condition.values)
@@ -139,6 +146,11 @@ fn names() -> HashMap<String, String> {
     ]
     .map(|(name, attribute)| (name.to_owned(), attribute.to_owned()))
     .into()
+}
+
+fn item_key(key: &TokenKey) -> Item {
+    [(RESOURCE_COORDINATE.to_owned(), text(&key.coordinate)), (RESERVATION_ID.to_owned(), text(&key.reservation))]
+        .into()
 }
 
 fn read(items: Vec<Item>, next: Option<Item>) -> Page {
