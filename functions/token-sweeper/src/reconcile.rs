@@ -2,8 +2,8 @@
 //! and that TTL has not taken, and asks EMR for clusters that have ended without a word.
 
 use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
+    collections::{BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use serde::Serialize;
@@ -35,17 +35,26 @@ const CLUSTERS: usize = 300;
 /// AWS: [Lambda quotas](https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html).
 const TOLD: usize = 1_000;
 
-/// What a process remembers from one reconcile to the next: behind which token the last one stopped. If it is
-/// forgotten, the next one starts over.
+/// What a process remembers from one reconcile to the next. If it is forgotten, the next one starts over.
 #[derive(Debug, Default)]
-pub struct Memory(Mutex<Option<Cursor>>);
+pub struct Memory(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Behind which tokens the last reconcile stopped, if it had no time for all.
+    stopped: Option<Cursor>,
+    /// How many reconciles there were.
+    runs: u64,
+    /// In which of them a cluster was asked for last.
+    asked: HashMap<String, u64>,
+}
 
 /// What a reconcile came to.
 #[derive(Debug)]
 pub struct Reconciled {
     /// What was done.
     pub report: Report,
-    /// Whether the reconcile came to the end of the table, with all its questions answered.
+    /// Whether the reconcile came to the end of the table, and asked for all clusters that it met.
     pub complete: bool,
     /// The tokens that do not stay; the first 1,000.
     pub decided: Vec<TokenTold>,
@@ -69,19 +78,6 @@ pub struct TokenTold {
     pub why: String,
 }
 
-/// What EMR has said in this run.
-struct Inquiry<'a> {
-    /// `None` once it is asked no more.
-    clusters: Option<&'a Clusters>,
-    answers: HashMap<String, Resource>,
-    until: Instant,
-    /// Behind which token the questions stopped, if they did.
-    stopped: Option<Stop>,
-}
-
-/// Where the next reconcile goes on: `None` is the beginning.
-type Stop = Option<Cursor>;
-
 impl TokenSweeper {
     /// Goes through the tokens at the moment `now`, from where the last reconcile stopped, until the end or the
     /// `deadline`. Each token is deleted on the condition that the reason holds still: a reconcile may
@@ -89,76 +85,104 @@ impl TokenSweeper {
     pub async fn reconcile(&self, now: EpochMillis, deadline: Instant) -> Reconciled {
         let mut run = Reconciled { report: Report::default(), complete: false, decided: Vec::new(), error: None };
         let began = Instant::now();
-        // Questions leave time for the deletions.
-        let until = began + deadline.saturating_duration_since(began) / 2;
-        let mut inquiry = Inquiry { clusters: self.clusters.as_ref(), answers: HashMap::new(), until, stopped: None };
-        let mut after = self.memory.take();
-        let stopped = loop {
-            let page = match within(deadline, self.tokens.page(after.clone())).await {
+        // Neither reading nor asking takes the time of what follows it.
+        let until = match self.clusters {
+            Some(_) => began + deadline.saturating_duration_since(began) / 2,
+            None => deadline,
+        };
+        let mut clusters = Vec::new();
+        let mut after = self.memory.stopped();
+        run.complete = loop {
+            let page = match within(until, self.tokens.page(after.clone())).await {
                 Ok(page) => page,
-                Err(CallError::Deadline) => break Some(after),
                 Err(error) => {
-                    run.error = Some(error);
-                    break Some(after);
+                    run.error = Some(error).filter(|error| !matches!(error, CallError::Deadline));
+                    break false;
                 }
             };
-            self.reconcile_page(&page, after.as_ref(), now, deadline, &mut inquiry, &mut run).await;
-            if Instant::now() >= deadline {
-                break Some(after);
-            }
+            clusters.extend(self.reconcile_page(&page, now, until, &mut run).await);
             after = page.next;
             if after.is_none() {
-                break None;
+                break true;
+            }
+            if Instant::now() >= until {
+                break false;
             }
         };
-        // The earlier of the two: whatever was not asked for lies before what was not read.
-        let stopped = inquiry.stopped.or(stopped);
-        run.complete = stopped.is_none();
-        self.memory.put(stopped.flatten());
+        self.memory.stop(after);
+        if let Some(emr) = &self.clusters {
+            let began = Instant::now();
+            let until = began + deadline.saturating_duration_since(began) / 4 * 3;
+            let answers = self.ask(emr, &clusters, until, &mut run).await;
+            let resource = |token: &Token| answers.get(&token.resource).copied().unwrap_or(Resource::Unknown);
+            let doomed = run.doom(clusters, |token| sweep::reconcile(token, resource(token), now));
+            self.carry_out(&doomed, now, deadline, &mut run).await;
+        }
         run
     }
 
+    /// Deletes the tokens of a page that have expired; those of clusters of which EMR may know more.
     async fn reconcile_page(
         &self,
         page: &Page,
-        after: Option<&Cursor>,
         now: EpochMillis,
         deadline: Instant,
-        inquiry: &mut Inquiry<'_>,
         run: &mut Reconciled,
-    ) {
+    ) -> Vec<Token> {
         for error in &page.corrupt {
             run.report.corrupt += 1;
             tracing::error!(error = causes(error), "no token");
         }
-        let mut doomed = Vec::new();
-        let mut before = after.cloned();
-        for token in &page.tokens {
-            run.report.tokens += 1;
-            run.report.undated += usize::from(token.expires.is_none());
-            let resource = inquiry.ask(token, before.as_ref(), now, &mut run.report).await;
-            match sweep::reconcile(token, resource, now) {
-                Some(reason) => {
-                    let count = match reason {
-                        Reason::Expired => &mut run.report.expired,
-                        Reason::Ended => &mut run.report.forgotten,
-                    };
-                    *count += 1;
-                    doomed.push((token.clone(), reason));
+        run.report.tokens += page.tokens.len();
+        run.report.undated += page.tokens.iter().filter(|token| token.expires.is_none()).count();
+        let asks = |token: &Token| self.clusters.is_some() && !token.is_expired(now) && is_cluster_id(&token.resource);
+        let (clusters, others): (Vec<_>, Vec<_>) = page.tokens.iter().cloned().partition(asks);
+        let doomed = run.doom(others, |token| sweep::reconcile(token, Resource::Unknown, now));
+        self.carry_out(&doomed, now, deadline, run).await;
+        clusters
+    }
+
+    /// What EMR says of the tokens' clusters. Those that were not asked for longest come first. A call that fails is
+    /// the last one: whoever throttles is left alone.
+    async fn ask(
+        &self,
+        emr: &Clusters,
+        tokens: &[Token],
+        deadline: Instant,
+        run: &mut Reconciled,
+    ) -> HashMap<String, Resource> {
+        let mut answers = HashMap::new();
+        let queue = self.memory.queue(tokens.iter().map(|token| token.resource.as_str()));
+        run.complete &= queue.len() <= CLUSTERS;
+        for cluster in queue.into_iter().take(CLUSTERS) {
+            run.report.clusters_asked += 1;
+            self.memory.asked(cluster);
+            match within(deadline, emr.find(cluster)).await {
+                Ok(answer) => {
+                    run.report.clusters_unknown += usize::from(answer == Resource::Unknown);
+                    answers.insert(cluster.to_owned(), answer);
                 }
-                None => run.report.kept += 1,
+                Err(error) => {
+                    run.report.clusters_failed += 1;
+                    run.complete = false;
+                    tracing::warn!(cluster, error = causes(&error), "EMR did not answer");
+                    break;
+                }
             }
-            before = Some(Cursor::behind(&token.key));
         }
+        answers
+    }
+
+    async fn carry_out(&self, doomed: &[(Token, Reason)], now: EpochMillis, deadline: Instant, run: &mut Reconciled) {
         if self.dry_run {
             run.report.would_delete += doomed.len();
-            for (token, reason) in &doomed {
+            for (token, reason) in doomed {
                 run.tell(token, *reason, "would-delete");
             }
             return;
         }
         let mut removals = Removals::default();
-        for ((token, reason), removal) in for_each((self, now), &doomed, Self::delete, deadline, self.concurrency).await
+        for ((token, reason), removal) in for_each((self, now), doomed, Self::delete, deadline, self.concurrency).await
         {
             match removal {
                 Ok(removal) => {
@@ -176,42 +200,6 @@ impl TokenSweeper {
     }
 }
 
-impl Inquiry<'_> {
-    /// What EMR says of a token's resource. A call that fails is the last one: whoever throttles is left alone.
-    async fn ask(&mut self, token: &Token, before: Option<&Cursor>, now: EpochMillis, report: &mut Report) -> Resource {
-        if token.is_expired(now) || !is_cluster_id(&token.resource) {
-            return Resource::Unknown;
-        }
-        if let Some(answer) = self.answers.get(&token.resource) {
-            return *answer;
-        }
-        let Some(clusters) = self.clusters else { return Resource::Unknown };
-        if self.answers.len() >= CLUSTERS {
-            self.stop(before);
-            return Resource::Unknown;
-        }
-        report.clusters_asked += 1;
-        match within(self.until, clusters.find(&token.resource)).await {
-            Ok(answer) => {
-                report.clusters_unknown += usize::from(answer == Resource::Unknown);
-                self.answers.insert(token.resource.clone(), answer);
-                answer
-            }
-            Err(error) => {
-                report.clusters_failed += 1;
-                tracing::warn!(cluster = token.resource, error = causes(&error), "EMR did not answer");
-                self.stop(before);
-                Resource::Unknown
-            }
-        }
-    }
-
-    fn stop(&mut self, before: Option<&Cursor>) {
-        self.clusters = None;
-        self.stopped = Some(before.cloned());
-    }
-}
-
 impl Reconciled {
     /// As it is answered.
     #[must_use]
@@ -222,6 +210,21 @@ impl Reconciled {
             complete: self.complete,
             decided: self.decided.clone(),
         }
+    }
+
+    /// Decides on tokens, and counts; those that go.
+    fn doom(&mut self, tokens: Vec<Token>, decide: impl Fn(&Token) -> Option<Reason>) -> Vec<(Token, Reason)> {
+        let mut doomed = Vec::new();
+        for token in tokens {
+            let reason = decide(&token);
+            match reason {
+                None => self.report.kept += 1,
+                Some(Reason::Expired) => self.report.expired += 1,
+                Some(Reason::Ended) => self.report.forgotten += 1,
+            }
+            doomed.extend(reason.map(|reason| (token, reason)));
+        }
+        doomed
     }
 
     fn tell(&mut self, token: &Token, reason: Reason, decision: &'static str) {
@@ -240,12 +243,32 @@ impl Reconciled {
 }
 
 impl Memory {
-    fn take(&self) -> Option<Cursor> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn stopped(&self) -> Option<Cursor> {
+        self.state().stopped.clone()
     }
 
-    fn put(&self, cursor: Option<Cursor>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = cursor;
+    fn stop(&self, at: Option<Cursor>) {
+        self.state().stopped = at;
+    }
+
+    /// These clusters, each once, in the order in which they were asked for last; no others are remembered any more.
+    fn queue<'a>(&self, clusters: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+        let mut state = self.state();
+        state.runs += 1;
+        let mut queue: Vec<_> = clusters.collect::<BTreeSet<_>>().into_iter().collect();
+        state.asked.retain(|cluster, _| queue.binary_search(&cluster.as_str()).is_ok());
+        queue.sort_by_key(|cluster| state.asked.get(*cluster).copied());
+        queue
+    }
+
+    fn asked(&self, cluster: &str) {
+        let mut state = self.state();
+        let run = state.runs;
+        state.asked.insert(cluster.to_owned(), run);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -254,5 +277,23 @@ const fn name(removal: Removal) -> &'static str {
         Removal::Deleted => "deleted",
         Removal::AlreadyGone => "already-gone",
         Removal::Changed => "changed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_that_were_not_asked_for_longest_come_first() {
+        let memory = Memory::default();
+        assert_eq!(memory.queue(["j-2", "j-1", "j-3", "j-1"].into_iter()), ["j-1", "j-2", "j-3"]);
+        memory.asked("j-1");
+        assert_eq!(memory.queue(["j-1", "j-2", "j-3"].into_iter()), ["j-2", "j-3", "j-1"]);
+        memory.asked("j-2");
+        assert_eq!(memory.queue(["j-1", "j-2", "j-3"].into_iter()), ["j-3", "j-1", "j-2"]);
+        // One that was away is new.
+        assert_eq!(memory.queue(["j-2"].into_iter()), ["j-2"]);
+        assert_eq!(memory.queue(["j-1", "j-2"].into_iter()), ["j-1", "j-2"]);
     }
 }

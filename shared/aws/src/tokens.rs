@@ -50,14 +50,6 @@ pub struct Cursor(Item);
 /// AWS: [Query](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Query.Pagination.html).
 const PAGE: i32 = 100;
 
-impl Cursor {
-    /// The end of a page of the whole table whose last token is at this key, whether it is there or not.
-    #[must_use]
-    pub fn behind(key: &TokenKey) -> Self {
-        Self(item_key(key))
-    }
-}
-
 impl Tokens {
     /// The tokens in `table`, whose `index` finds them by their resource.
     #[must_use]

@@ -2,6 +2,7 @@
 //! does the same, a test says so.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::needless_pass_by_value, reason = "what `json!` makes is passed on")]
 
 use serde_json::{Value, json};
 use tidegate_aws::{

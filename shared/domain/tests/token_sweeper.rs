@@ -257,7 +257,9 @@ impl World {
 
 fn run(steps: &[Step]) -> World {
     let mut world = World::new();
-    steps.iter().for_each(|step| world.take(step));
+    for step in steps {
+        world.take(step);
+    }
     world.come_to_rest();
     world
 }
@@ -311,7 +313,9 @@ fn a_reservation_that_is_extended_is_not_deleted() {
 fn an_end_that_comes_before_its_token_waits_for_it() {
     let early = [Step::Reserve, Step::Start, Step::End(0), Step::Deliver { event: 0, lag: 0 }];
     let mut world = World::new();
-    early.iter().for_each(|step| world.take(step));
+    for step in &early {
+        world.take(step);
+    }
     assert!(!world.events[0].is_done);
     world.take(&Step::Hold { reservation: 0, resource: 0 });
     world.come_to_rest();
