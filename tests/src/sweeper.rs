@@ -239,11 +239,11 @@ pub fn batch(events: &[Value]) -> anyhow::Result<Vec<Message>> {
         let body = event.as_str().map_or_else(|| event.to_string(), str::to_owned);
         json!({"messageId": format!("m-{number}"), "eventSource": "aws:sqs", "body": body})
     });
-    messages(json!(records.collect::<Vec<_>>()))
+    messages(&json!(records.collect::<Vec<_>>()))
 }
 
 /// These records as messages.
-pub fn messages(records: Value) -> anyhow::Result<Vec<Message>> {
+pub fn messages(records: &Value) -> anyhow::Result<Vec<Message>> {
     match Event::try_from(json!({"Records": records}))? {
         Event::Batch(messages) => Ok(messages),
         other => anyhow::bail!("{other:?}"),

@@ -21,12 +21,15 @@ async fn reconciled_while(
     meanwhile: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<Reconciled> {
     scene.http.hold("DeleteItem");
-    let (run, done) = tokio::join!(scene.reconcile(END), async {
-        scene.http.held().await;
-        let done = meanwhile.await;
-        scene.http.release();
-        done
-    });
+    let (run, done) = tokio::join!(
+        Box::pin(scene.reconcile(END)),
+        Box::pin(async {
+            scene.http.held().await;
+            let done = meanwhile.await;
+            scene.http.release();
+            done
+        })
+    );
     done?;
     Ok(run)
 }

@@ -12,12 +12,15 @@ async fn swept_while(
 ) -> anyhow::Result<Handled> {
     scene.http.hold("DeleteItem");
     let events = [ended("j-1")];
-    let (handled, done) = tokio::join!(scene.invoke(&events, END), async {
-        scene.http.held().await;
-        let done = meanwhile.await;
-        scene.http.release();
-        done
-    });
+    let (handled, done) = tokio::join!(
+        Box::pin(scene.invoke(&events, END)),
+        Box::pin(async {
+            scene.http.held().await;
+            let done = meanwhile.await;
+            scene.http.release();
+            done
+        })
+    );
     done?;
     handled
 }

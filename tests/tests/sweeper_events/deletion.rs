@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aws_sdk_dynamodb::primitives::Blob;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use serde_json::{Value, json};
 use tidegate_aws::schema::tokens::{ACCOUNT_ID, RESOURCE_NAME};
 use tidegate_tests::sweeper::{END, SweeperScene, changed, decisions, ended, failures, item, token};

@@ -1,8 +1,10 @@
 //! The end and the token, in either order.
 
+use std::slice;
+
 use serde_json::json;
 use tidegate_tests::sweeper::{
-    END, GRACE_OVER, SweeperScene, changed, decisions, ended, failures, time, token, without,
+    END, GRACE_OVER, SweeperScene, batch, changed, decisions, ended, failures, time, token, without,
 };
 use token_sweeper::{
     decision::{Decision, Failure},
@@ -72,7 +74,7 @@ async fn an_end_that_is_yet_to_come_is_early() -> anyhow::Result<()> {
 async fn an_end_without_a_time_takes_a_token_and_fails_without_one() -> anyhow::Result<()> {
     let scene = SweeperScene::new().await?;
     let timeless = without(ended("j-1"), "time");
-    let handled = scene.invoke(&[timeless.clone()], GRACE_OVER).await?;
+    let handled = scene.invoke(slice::from_ref(&timeless), GRACE_OVER).await?;
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["failed"], vec!["m-0"]));
     assert_eq!(handled.report.malformed, 1);
     assert!(matches!(handled.decided[0].decision, Decision::Failed(Failure::Timeless)));
@@ -123,7 +125,7 @@ async fn what_is_not_done_in_time_comes_again() -> anyhow::Result<()> {
     let scene = SweeperScene::new().await?;
     scene.put(&token("r-1", "j-1")).await?;
     scene.http.hold("DeleteItem");
-    let messages = tidegate_tests::sweeper::batch(&[ended("j-1"), json!("not JSON"), ended("j-1")])?;
+    let messages = batch(&[ended("j-1"), json!("not JSON"), ended("j-1")])?;
     let handled = scene.sweeper.handle(&messages, time(END), Instant::now()).await;
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["failed"; 3], vec!["m-0", "m-1", "m-2"]));
     assert_eq!((handled.report.failed, handled.report.malformed), (2, 1));

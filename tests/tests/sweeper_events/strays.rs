@@ -1,10 +1,12 @@
 //! What nobody can deal with is that message's failure only; what is no end is none.
 
+use std::slice;
+
 use serde_json::{Value, json};
 use tidegate_tests::sweeper::{
     END, SweeperScene, batch, changed, decisions, ended, failures, in_time, messages, time, token, without,
 };
-use token_sweeper::decision::Failure;
+use token_sweeper::decision::{Decision, Failure};
 
 /// A stray among good events must fail alone, for a reason that holds `why`.
 async fn check_stray(stray: Value, why: &str) -> anyhow::Result<()> {
@@ -27,7 +29,7 @@ async fn check_no_end(variables: &[(&str, &str)], event: Value) -> anyhow::Resul
     let mut scene = SweeperScene::new().await?;
     scene.sweeper = scene.another_process(variables)?;
     scene.put(&token("r-1", "j-1")).await?;
-    let handled = scene.invoke(&[event.clone()], END).await?;
+    let handled = scene.invoke(slice::from_ref(&event), END).await?;
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["no-end"], vec![]), "{event}");
     assert_eq!((handled.report.no_end, scene.left().await?), (1, vec!["r-1".to_owned()]), "{event}");
     Ok(())
@@ -100,7 +102,7 @@ async fn a_message_from_elsewhere_fails_alone() -> anyhow::Result<()> {
         message("b", "aws:sqs", json!(null)),
         message("c", "aws:sqs", json!(end)),
     ]);
-    let handled = scene.sweeper.handle(&messages(records)?, time(END), in_time()).await;
+    let handled = scene.sweeper.handle(&messages(&records)?, time(END), in_time()).await;
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["failed", "failed", "deleted"], vec!["a", "b"]));
     assert_eq!(handled.report.malformed, 2);
     Ok(())
@@ -113,7 +115,7 @@ async fn a_failure_without_an_id_is_the_batchs_but_what_is_done_is_done() -> any
     scene.put(&token("r-1", "j-1")).await?;
     let records = json!([{"eventSource": "aws:sqs", "body": "not JSON"},
         {"eventSource": "aws:sqs", "body": ended("j-1").to_string()}]);
-    let handled = scene.sweeper.handle(&messages(records)?, time(END), in_time()).await;
+    let handled = scene.sweeper.handle(&messages(&records)?, time(END), in_time()).await;
     assert_eq!(decisions(&handled), ["failed", "deleted"]);
     assert!(handled.answer.is_err() && scene.left().await?.is_empty());
     Ok(())
@@ -141,9 +143,7 @@ async fn a_table_that_refuses_is_a_failure_of_its_own() -> anyhow::Result<()> {
     let handled = elsewhere.handle(&batch(&[ended("j-1")])?, time(END), in_time()).await;
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["failed"], vec!["m-0"]));
     assert_eq!((handled.report.refused, handled.report.failed), (1, 0));
-    let token_sweeper::decision::Decision::Failed(Failure::Call { reason, .. }) = &handled.decided[0].decision else {
-        panic!("{handled:?}")
-    };
+    let Decision::Failed(Failure::Call { reason, .. }) = &handled.decided[0].decision else { panic!("{handled:?}") };
     assert!(reason.contains("Query") && reason.contains("another-index"), "{reason}");
     Ok(())
 }
