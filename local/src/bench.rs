@@ -1,7 +1,7 @@
 //! Benchmark of a Lambda function's binary, as the process that Lambda would run.
 //!
 //! The function is started with a clean environment against a small [Lambda Runtime API][api] and a stub of
-//! AWS, both on 127.0.0.1, and is given batches of one hot bucket's stream records. What it costs is read
+//! AWS, both on 127.0.0.1, and is given batches of one hot bucket's stream records, or of ends of clusters. What it costs is read
 //! from outside the process, so that nothing in the function knows that it is being measured, and any
 //! other program that speaks the Runtime API can be measured beside it: the two take turns, on the
 //! same events.
@@ -13,9 +13,10 @@
 //! | module | holds |
 //! |---|---|
 //! | [`runtime_api`] | the Runtime API: hands out events, takes answers and errors |
-//! | `aws_stub` | an AWS endpoint that says yes to everything and counts |
+//! | `aws_stub` | an AWS endpoint that says yes to everything, knows a token of each resource, and counts |
 //! | `local_server` | a server on a free port, for both |
 //! | `hot_bucket` | stream records of one bucket, as a client's writes cause them |
+//! | `ends` | messages that tell of clusters that have ended |
 //! | `stream_record` | the JSON of a stream record |
 //! | `events` | where the batches come from: generated, or a file |
 //! | `function` | the process: its environment, its start, its end |
@@ -26,6 +27,7 @@
 //! [api]: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 
 mod aws_stub;
+mod ends;
 mod events;
 mod function;
 mod hot_bucket;
@@ -74,12 +76,16 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Stream records in a generated batch; Lambda's most is 10000
+    /// What the generated batches hold
+    #[arg(long, value_enum, default_value_t = Kind::Stream)]
+    events: Kind,
+
+    /// Stream records or messages in a generated batch; Lambda's most is 10000
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     records: u32,
 
     /// A JSON file to send as the event, every time, in place of generated batches
-    #[arg(long, value_name = "FILE", conflicts_with = "records")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["records", "events"])]
     event: Option<PathBuf>,
 
     /// A further environment variable of the measured programs; may be repeated
@@ -94,6 +100,17 @@ pub struct Options {
     /// awslambdaric zae_limiter_aggregator.handler.handler`
     #[arg(last = true, value_name = "OTHER")]
     other: Vec<OsString>,
+}
+
+/// What a generated batch holds.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Kind {
+    /// Stream records of one hot bucket
+    Stream,
+    /// Messages of a queue, each with the end of an EMR cluster that has a token
+    Emr,
+    /// The same of clusters without a token
+    EmrUntracked,
 }
 
 /// Measures, and prints a table: start, CPU time, wall time, peak memory and AWS calls.
@@ -132,9 +149,11 @@ impl Options {
         );
         // A bare file name would be looked up in PATH.
         let binary = self.binary.canonicalize().context("cannot resolve the path of the binary")?;
-        let events = match &self.event {
-            Some(file) => Events::read(file)?,
-            None => Events::generated(self.records)?,
+        let events = match (&self.event, self.events) {
+            (Some(file), _) => Events::read(file)?,
+            (None, Kind::Stream) => Events::generated(self.records)?,
+            (None, Kind::Emr) => Events::ends(self.records, true)?,
+            (None, Kind::EmrUntracked) => Events::ends(self.records, false)?,
         };
         let mut subjects = vec![Subject {
             name: "ours",

@@ -13,7 +13,6 @@ mod function;
 mod measured;
 mod phases;
 mod side;
-mod sparkline;
 pub mod verdict;
 mod virtual_bucket;
 

@@ -13,7 +13,8 @@
 //! | [`books`] | usage by snapshot, read as the clients' readers read it, compared |
 //! | [`rollup`] | the run: clients, pump, comparison |
 //! | [`keeper`] | the same clients with the bucket keeper and without it, side by side |
-//! | [`progress`], [`verdict`] | what a person sees of it |
+//! | [`tokens`] | clients that start resources, and the token sweeper that frees their tokens, or does not |
+//! | [`progress`], [`verdict`], `sparkline` | what a person sees of it |
 //! | `process` | a function's binary as Lambda runs it, driven by a test (Linux) |
 //! | `bench` | a function's release binary, measured from outside (Linux) |
 
@@ -32,6 +33,8 @@ pub mod pump;
 pub mod queue;
 pub mod rollup;
 pub mod services;
+mod sparkline;
 pub mod stream;
+pub mod tokens;
 pub mod traffic;
 pub mod verdict;

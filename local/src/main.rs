@@ -4,8 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use tidegate_aws::{clock, table};
-use tidegate_local::{keeper, progress::Progress, rollup, services::Services, verdict};
+use tidegate_aws::{
+    clock,
+    table::{self, tokens::TokenTables},
+};
+use tidegate_local::{keeper, progress::Progress, rollup, services::Services, tokens, verdict};
 use tokio::signal::ctrl_c;
 
 /// Runs clients, table, stream and functions in one process, with faults on purpose, and compares
@@ -25,6 +28,8 @@ struct Cli {
 enum Command {
     /// Shows the bucket keeper at work: the same clients with it and without it, in simulated time
     Keeper(keeper::Options),
+    /// Shows the token sweeper at work: the same clients with it and without it, in simulated time
+    Tokens(tokens::Options),
     /// Measures a function's release binary: start, CPU, memory, calls
     #[cfg(target_os = "linux")]
     Bench(tidegate_local::bench::Options),
@@ -79,6 +84,7 @@ async fn main() -> ExitCode {
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Some(Command::Keeper(options)) => keeper::demonstrate(&options).await.map(ExitCode::from),
+        Some(Command::Tokens(options)) => Box::pin(tokens::demonstrate(&options)).await.map(ExitCode::from),
         #[cfg(target_os = "linux")]
         Some(Command::Bench(options)) => tidegate_local::bench::run(options).await.map(|()| ExitCode::SUCCESS),
         None => roll_up(cli.rollup, cli.place).await,
@@ -102,6 +108,9 @@ async fn roll_up(options: rollup::Options, place: Place) -> anyhow::Result<ExitC
     }
     println!("{}", verdict::line(&outcome));
     if place.serve {
+        table::tokens::create(&services.dynamodb, &TokenTables::of(&services.table))
+            .await
+            .context("the token tables")?;
         println!("{}", verdict::invitation(&services));
         ctrl_c().await.context("waiting for Ctrl-C")?;
     }

@@ -84,11 +84,13 @@ pub fn invitation(services: &Services) -> String {
         "The services stay open until Ctrl-C. To run a function against them:\n\n  \
          export AWS_ENDPOINT_URL_DYNAMODB={} AWS_ENDPOINT_URL_SQS={}\n  \
          export AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test\n  \
-         export TABLE_NAME={} DEAD_LETTER_QUEUE_URL={}",
+         export TABLE_NAME={} DEAD_LETTER_QUEUE_URL={}\n  \
+         export LIMITER_TABLES_BASE_NAME={}",
         services.endpoint,
         services.queue.endpoint(),
         services.table,
         services.queue.url(),
+        services.table,
     )
 }
 

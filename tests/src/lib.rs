@@ -1,7 +1,9 @@
 //! What the scenarios share: a table, a queue, and `usage-rollup` between them; [`keeper`] has the same for
-//! `bucket-keeper`.
+//! `bucket-keeper`, [`sweeper`] for `token-sweeper`.
 
 pub mod keeper;
+pub mod observed;
+pub mod sweeper;
 
 use std::{path::PathBuf, sync::Arc};
 

@@ -6,13 +6,15 @@ use anyhow::Context;
 use axum::body::Bytes;
 use serde_json::Value;
 
-use super::hot_bucket::HotBucket;
+use super::{ends::Ends, hot_bucket::HotBucket};
 
 /// A source of events. Clones give the same events.
 #[derive(Clone, Debug)]
 pub enum Events {
     /// Batches of one bucket's records, each batch later in the stream than the one before.
     Generated(HotBucket),
+    /// Batches of messages that tell of the ends of clusters, each of its own.
+    Ends(Ends),
     /// The same bytes every time.
     Same {
         /// The event.
@@ -29,6 +31,14 @@ impl Events {
     /// If the system's clock is not in this era.
     pub fn generated(records: u32) -> anyhow::Result<Self> {
         Ok(Self::Generated(HotBucket::new(records, tidegate_aws::clock::now()?)?))
+    }
+
+    /// Batches of `records` messages each; whether the clusters have tokens.
+    ///
+    /// # Errors
+    /// If the system's clock is not in this era.
+    pub fn ends(records: u32, tracked: bool) -> anyhow::Result<Self> {
+        Ok(Self::Ends(Ends::new(records, tracked, tidegate_aws::clock::now()?)?))
     }
 
     /// An event from a file.
@@ -49,6 +59,7 @@ impl Events {
     pub fn next(&mut self) -> anyhow::Result<Bytes> {
         match self {
             Self::Generated(bucket) => Ok(bucket.next_batch()?.into()),
+            Self::Ends(ends) => Ok(ends.next_batch().into()),
             Self::Same { event, .. } => Ok(event.clone()),
         }
     }
@@ -65,6 +76,7 @@ impl Events {
         };
         Ok(match self {
             Self::Generated(bucket) => format!("{} records of one bucket, {size}", bucket.records()),
+            Self::Ends(ends) => format!("{ends}, {size}"),
             Self::Same { records: Some(records), .. } => format!("{records} records from a file, {size}"),
             Self::Same { records: None, .. } => format!("an event from a file, {size}"),
         })

@@ -116,6 +116,7 @@ impl Program {
             .env("AWS_SECRET_ACCESS_KEY", "example-secret")
             .env("AWS_ENDPOINT_URL", format!("http://{}", aws.address()))
             .env("TABLE_NAME", "bench-buckets")
+            .env("LIMITER_TABLES_BASE_NAME", "bench")
             .env("SNAPSHOT_WINDOWS", "hourly,daily")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())

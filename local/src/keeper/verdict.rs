@@ -6,8 +6,8 @@ use super::{
     Outcome, idle_share,
     measured::Measured,
     phases::{BURST, IDLE, RAMP, STEADY},
-    sparkline::sparkline,
 };
+use crate::sparkline::sparkline;
 
 /// The table of a run: a row for each number of each phase, with the keeper and without it.
 #[must_use]

@@ -17,6 +17,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Far more than a write takes, and little enough that a function with AWS's default of 3 seconds can
 /// try again after an attempt that hangs.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
+const EMR_ATTEMPTS: u32 = 4;
+const EMR_BACKOFF: Duration = Duration::from_millis(500);
+const EMR_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The region, credentials and endpoint of the environment, with the policy of this module.
 pub async fn config_from_env() -> SdkConfig {
@@ -50,6 +53,16 @@ pub fn dynamodb(config: &SdkConfig) -> aws_sdk_dynamodb::Client {
 pub fn sqs(config: &SdkConfig) -> aws_sdk_sqs::Client {
     let config = aws_sdk_sqs::config::Builder::from(config).retry_partition(no_shared_quota("sqs")).build();
     aws_sdk_sqs::Client::from_conf(config)
+}
+
+/// A client of EMR, which is asked for many clusters and throttles soon: it backs off for longer, all its
+/// calls share a quota of retries, and what fails is left for another time.
+#[must_use]
+pub fn emr(config: &SdkConfig) -> aws_sdk_emr::Client {
+    let retries = RetryConfig::standard().with_max_attempts(EMR_ATTEMPTS).with_initial_backoff(EMR_BACKOFF);
+    let timeouts = timeouts().to_builder().operation_attempt_timeout(EMR_ATTEMPT_TIMEOUT).build();
+    let config = aws_sdk_emr::config::Builder::from(config).retry_config(retries).timeout_config(timeouts).build();
+    aws_sdk_emr::Client::from_conf(config)
 }
 
 fn no_shared_quota(service: &'static str) -> RetryPartition {

@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`schema`] | every key and attribute name of the bucket table |
+//! | [`schema`] | every key and attribute name of the bucket table and the token tables |
 //! | [`stream`] | a stream record becomes a bucket change, "not ours", or a permanent error |
 //! | [`image`] | a bucket item as a whole becomes a state, or a reason why it is none |
 //! | [`batch`] | a batch, decoded record by record |
@@ -10,11 +10,16 @@
 //! | [`snapshots`] | postings become conditional writes of usage snapshots |
 //! | [`buckets`] | refills, splits and alignments become conditional writes of bucket items |
 //! | [`registry`] | which buckets are sharded, and how far the repair has come |
+//! | [`event`] | events of EventBridge |
+//! | [`pattern`] | EventBridge's event patterns |
+//! | [`processors`] | which events tell that a resource has ended |
+//! | [`tokens`] | tokens of running resources are found, and deleted on conditions |
+//! | [`emr`] | whether EMR clusters have ended |
 //! | [`dead_letters`] | records that cannot be processed are parked in a queue |
 //! | [`concurrent`] | calls for many items, some at a time |
 //! | [`settings`] | environment variables, checked |
 //! | [`client`] | SDK clients with the retry policy of a stream consumer |
-//! | [`table`] | makes the bucket table, for the embedded services |
+//! | [`table`] | makes the bucket table and the token tables, for the embedded services |
 //! | [`telemetry`] | logs and metrics |
 //! | [`clock`] | the time of day |
 //! | [`error`] | what a failed call means: try again, or not |
@@ -25,10 +30,14 @@ pub mod client;
 pub mod clock;
 pub mod concurrent;
 pub mod dead_letters;
+pub mod emr;
 pub mod error;
+pub mod event;
 mod expression;
 pub mod image;
 pub mod parking;
+pub mod pattern;
+pub mod processors;
 pub mod registry;
 pub mod schema;
 pub mod settings;
@@ -36,4 +45,5 @@ pub mod snapshots;
 pub mod stream;
 pub mod table;
 pub mod telemetry;
+pub mod tokens;
 mod transaction;

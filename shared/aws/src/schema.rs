@@ -1,7 +1,7 @@
-//! The bucket table: every key and attribute name, and the keys' texts. Nothing outside this module
-//! spells one.
+//! The clients' tables: every key and attribute name, and the keys' texts. Nothing outside this module
+//! spells one. All but [`tokens`] is about the bucket table.
 //!
-//! The table belongs to its clients (zae-limiter 0.10 to 0.17), so its shape is fixed; only the
+//! The bucket table belongs to its clients (zae-limiter 0.10 to 0.17), so its shape is fixed; only the
 //! attributes and keys marked as ours are Tidegate's additions, and they are such that the clients'
 //! readers pass over them.
 //!
@@ -22,6 +22,7 @@ mod indexes;
 mod keys;
 pub mod snapshot;
 pub mod system;
+pub mod tokens;
 
 use tidegate_domain::bucket::{Limit, Shard};
 

@@ -1,5 +1,7 @@
 //! The bucket table itself, made by its schema: for the embedded services and for tests. In an
-//! account, the client's own stack makes it.
+//! account, the client's own stack makes it. [`tokens`] makes the token tables.
+
+pub mod tokens;
 
 use aws_sdk_dynamodb::{
     Client,
@@ -13,17 +15,17 @@ use aws_sdk_dynamodb::{
 
 use crate::schema::{INDEXES, Index, IndexScope, PK, SK, TTL};
 
-/// Why the bucket table could not be made.
+/// Why a table could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
     /// The description is incomplete.
-    #[error("the description of the bucket table is incomplete")]
+    #[error("the description of the table is incomplete")]
     Description(#[from] BuildError),
     /// The table was refused.
-    #[error("the bucket table could not be created")]
+    #[error("the table could not be created")]
     Table(#[from] SdkError<CreateTableError>),
     /// Its time to live was refused.
-    #[error("time to live could not be enabled on the bucket table")]
+    #[error("time to live could not be enabled on the table")]
     TimeToLive(#[from] SdkError<UpdateTimeToLiveError>),
 }
 
@@ -77,8 +79,12 @@ pub async fn create(client: &Client, name: &str) -> Result<(), CreateError> {
         };
     }
     table.send().await?;
-    let time_to_live = TimeToLiveSpecification::builder().enabled(true).attribute_name(TTL).build()?;
-    client.update_time_to_live().table_name(name).time_to_live_specification(time_to_live).send().await?;
+    expire_by(client, name, TTL).await
+}
+
+async fn expire_by(client: &Client, table: &str, attribute: &str) -> Result<(), CreateError> {
+    let time_to_live = TimeToLiveSpecification::builder().enabled(true).attribute_name(attribute).build()?;
+    client.update_time_to_live().table_name(table).time_to_live_specification(time_to_live).send().await?;
     Ok(())
 }
 

@@ -159,3 +159,12 @@ fn the_other_items_are_under_these_keys() {
     check(schema::namespace_id_sk(&namespace), "#NSID#TQ5vSMvQTm4");
     check(schema::tidegate_sk("keeper"), "#TIDEGATE#keeper");
 }
+
+#[test]
+fn token_tables_are_named_as_their_clients_name_them() {
+    let check = |base, suffix, expect| assert_eq!(schema::tokens::name(base, suffix), expect);
+    check("prod", schema::tokens::NON_FUNGIBLE, "prod-non-fungible-tokens");
+    check("prod-", schema::tokens::NON_FUNGIBLE, "prod-non-fungible-tokens");
+    check("prod", schema::tokens::RESOURCE_INDEX, "prod-resource-index");
+    check("prod--", schema::tokens::LIMITS, "prod--limits");
+}

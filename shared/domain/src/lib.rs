@@ -17,6 +17,7 @@
 //! | [`sightings`] | since when a shard has been as it is, to those who look now and then |
 //! | [`split`] | how the shards that a bucket lacks come into being, token by token |
 //! | [`state`] | [`state::BucketState`]: a bucket item as a whole, and a shard's share of a limit |
+//! | [`sweep`] | when a token of a running resource goes, and on which condition |
 //! | [`time`] | [`time::EpochMillis`]: a moment, in milliseconds |
 //! | [`tokens`] | [`tokens::Millitokens`] and whole [`tokens::Tokens`] |
 //! | [`usage`] | [`usage::fold`]: a batch of changes becomes one [`usage::Posting`] a snapshot |
@@ -83,6 +84,7 @@ pub mod sequence;
 pub mod sightings;
 pub mod split;
 pub mod state;
+pub mod sweep;
 pub mod time;
 pub mod tokens;
 pub mod usage;

@@ -37,6 +37,20 @@ impl EpochMillis {
         Self(self.0.saturating_add(elapsed).min(Self::MAX))
     }
 
+    /// A moment as RFC 3339 writes it, like `2026-01-01T14:00:00Z`; `None` if the text is none, or
+    /// the moment is out of the calendar.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let moment: Timestamp = text.parse().ok()?;
+        Self::new(moment.as_millisecond()).ok()
+    }
+
+    /// How much time has passed since an earlier moment; none if it is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0 - earlier.0).unwrap_or(0))
+    }
+
     /// Milliseconds since the epoch.
     #[must_use]
     pub const fn get(self) -> i64 {
@@ -68,6 +82,28 @@ mod tests {
             let error = EpochMillis::new(millis).unwrap_err();
             assert!(error.to_string().contains(&millis.to_string()), "{error}");
         }
+    }
+
+    #[test]
+    fn a_moment_is_read_as_it_is_written() {
+        let check = |text, expect| assert_eq!(EpochMillis::parse(text).map(EpochMillis::get), expect, "{text}");
+        check("2026-01-01T00:00:00Z", Some(1_767_225_600_000));
+        check("2026-01-01T00:00:00.123Z", Some(1_767_225_600_123));
+        check("2026-01-01T01:00:00+01:00", Some(1_767_225_600_000));
+        check("1969-12-31T23:59:59Z", None);
+        check("2026-01-01", None);
+        check("2026-01-01T00:00:00", None);
+        check("", None);
+    }
+
+    #[test]
+    fn no_time_has_passed_since_a_later_moment() {
+        let check = |now, earlier, expect| {
+            assert_eq!(EpochMillis(now).since(EpochMillis(earlier)).as_millis(), expect, "{now} since {earlier}");
+        };
+        check(1_500, 500, 1_000);
+        check(500, 500, 0);
+        check(500, 1_500, 0);
     }
 
     #[test]

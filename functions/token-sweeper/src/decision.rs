@@ -1,0 +1,208 @@
+//! What is decided on one event, and why.
+
+use serde::Serialize;
+use tidegate_aws::{
+    error::{CallError, causes},
+    event::BusEvent,
+    processors::Unprocessable,
+};
+use tidegate_domain::sweep::{Outcome, Removals};
+
+use crate::event::NoEvent;
+
+/// What is decided on one event.
+#[derive(Debug)]
+pub enum Decision {
+    /// It is no end: it does not match its processor's pattern.
+    NoEnd,
+    /// A resource has ended, and this is what became of its tokens.
+    Concluded(Outcome, Removals),
+    /// A resource has ended, and a dry run leaves this many tokens of it.
+    Found(usize),
+    /// It could not be dealt with.
+    Failed(Failure),
+}
+
+/// Why an event could not be dealt with.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// It is no event.
+    #[error(transparent)]
+    Malformed(#[from] NoEvent),
+    /// No processor can say what has ended.
+    #[error(transparent)]
+    Unprocessable(#[from] Unprocessable),
+    /// It does not tell since when a token is missing.
+    #[error("the resource has no token, and the event no time: nobody can say whether to wait for one")]
+    Timeless,
+    /// A call did not succeed.
+    #[error("{reason}")]
+    Call {
+        /// Why, with all causes.
+        reason: String,
+        /// Whether it may succeed later.
+        is_retryable: bool,
+    },
+}
+
+impl From<&CallError> for Failure {
+    fn from(error: &CallError) -> Self {
+        Self::Call { reason: causes(error), is_retryable: error.is_retryable() }
+    }
+}
+
+/// A decision, and on what it was made.
+#[derive(Debug)]
+pub struct Decided {
+    /// The event's own id.
+    pub event: Option<String>,
+    /// Where it is from.
+    pub source: Option<String>,
+    /// What kind of event it is.
+    pub detail_type: Option<String>,
+    /// Which processor read it.
+    pub processor: Option<String>,
+    /// Which resource has ended.
+    pub resource: Option<String>,
+    /// What was decided.
+    pub decision: Decision,
+}
+
+/// A decision, as it is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Told {
+    /// The event's own id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<String>,
+    /// Which processor read it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processor: Option<String>,
+    /// Which resource has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// What was decided: [`Decision::name`].
+    pub decision: &'static str,
+    /// Why.
+    pub why: String,
+    /// How many tokens were deleted.
+    pub deleted: usize,
+}
+
+impl Decision {
+    /// The decision in a word.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NoEnd => "no-end",
+            Self::Concluded(Outcome::Deleted, _) => "deleted",
+            Self::Concluded(Outcome::AlreadyGone, _) => "already-gone",
+            Self::Concluded(Outcome::Early, _) => "early",
+            Self::Concluded(Outcome::Untracked, _) => "untracked",
+            Self::Found(_) => "would-delete",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    /// Why it was made.
+    #[must_use]
+    pub fn why(&self) -> String {
+        match self {
+            Self::NoEnd => "the event does not match the processor's pattern".to_owned(),
+            Self::Concluded(Outcome::Deleted, removals) => match removals.already_gone + removals.changed {
+                0 => "the resource has ended".to_owned(),
+                others => format!("the resource has ended; {others} more tokens were gone, or another's"),
+            },
+            Self::Concluded(Outcome::AlreadyGone, Removals { changed: 0, .. }) => "its tokens were gone".to_owned(),
+            Self::Concluded(Outcome::AlreadyGone, Removals { changed, .. }) => {
+                format!("{changed} of its tokens bear another resource by now, others were gone")
+            }
+            Self::Concluded(Outcome::Early, _) => "no token yet: one may still be written".to_owned(),
+            Self::Concluded(Outcome::Untracked, _) => "no token, and none is to be expected".to_owned(),
+            Self::Found(tokens) => format!("the resource has ended; a dry run leaves its {tokens} tokens"),
+            Self::Failed(failure) => causes(failure),
+        }
+    }
+
+    /// Whether the event is done with. If not, its message must come again.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        !matches!(self, Self::Failed(_) | Self::Concluded(Outcome::Early, _))
+    }
+}
+
+impl Decided {
+    /// What is known of an event before anything is decided on it; `decision` if it is never to be.
+    pub(crate) fn on(event: Option<&BusEvent>, decision: Decision) -> Self {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        Self {
+            event: owned(event.and_then(BusEvent::id)),
+            source: owned(event.map(BusEvent::source)),
+            detail_type: owned(event.and_then(BusEvent::detail_type)),
+            processor: None,
+            resource: None,
+            decision,
+        }
+    }
+
+    /// As it is answered.
+    #[must_use]
+    pub fn told(&self) -> Told {
+        let deleted = match &self.decision {
+            Decision::Concluded(_, removals) => removals.deleted,
+            _ => 0,
+        };
+        Told {
+            event: self.event.clone(),
+            processor: self.processor.clone(),
+            resource: self.resource.clone(),
+            decision: self.decision.name(),
+            why: self.decision.why(),
+            deleted,
+        }
+    }
+
+    /// As it is logged: one line an event.
+    pub(crate) fn log(&self, message: Option<&str>) {
+        let Self { event, source, detail_type, processor, resource, decision } = self;
+        let (event, source, detail_type) = (event.as_deref(), source.as_deref(), detail_type.as_deref());
+        let (processor, resource) = (processor.as_deref(), resource.as_deref());
+        let (name, why) = (decision.name(), decision.why());
+        match decision {
+            Decision::Failed(Failure::Call { is_retryable: true, .. }) => {
+                tracing::warn!(
+                    message_id = message,
+                    event,
+                    source,
+                    detail_type,
+                    processor,
+                    resource,
+                    decision = name,
+                    why
+                );
+            }
+            Decision::Failed(_) => {
+                tracing::error!(
+                    message_id = message,
+                    event,
+                    source,
+                    detail_type,
+                    processor,
+                    resource,
+                    decision = name,
+                    why
+                );
+            }
+            _ => tracing::info!(
+                message_id = message,
+                event,
+                source,
+                detail_type,
+                processor,
+                resource,
+                decision = name,
+                why
+            ),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What the function is invoked with: messages of a queue, an event, or the schedule's call for a reconcile.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tidegate_aws::event::{BusEvent, MalformedEvent};
+
+use crate::{decision::Told, reconcile::TokenTold};
+
+/// The function's event.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Value")]
+pub enum Event {
+    /// `{"Records": [...]}`, from an SQS queue.
+    Batch(Vec<Message>),
+    /// An event of EventBridge, from a rule whose target the function is. Whether it is one is seen later.
+    Direct(Value),
+    /// `{"action": "reconcile"}`, from a schedule.
+    Reconcile,
+}
+
+/// A message of a queue, in which an event should be.
+///
+/// AWS: [SQS events](https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message(Value);
+
+/// A message in which no event can be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedMessage {
+    /// It is from somewhere else.
+    #[error("the message is from {0}: expected one from \"aws:sqs\"")]
+    Source(String),
+    /// It has no text.
+    #[error("the message has no body")]
+    Body,
+}
+
+/// The function's answer.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// To messages: no more than SQS understands. What was decided is in the log.
+    Batch(BatchAnswer),
+    /// To an event.
+    Direct(Told),
+    /// To a call for a reconcile.
+    Reconcile {
+        /// How many tokens were looked at.
+        tokens: usize,
+        /// How many of them were deleted.
+        deleted: usize,
+        /// Whether those were all that were left; if not, the next reconcile goes on where this one stopped.
+        complete: bool,
+        /// Those that do not stay, as far as there is room.
+        decided: Vec<TokenTold>,
+    },
+}
+
+/// Which messages come again.
+///
+/// AWS: [partial batch responses](https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchAnswer {
+    /// The messages that failed.
+    pub batch_item_failures: Vec<ItemFailure>,
+}
+
+/// A message that comes again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ItemFailure {
+    /// The message's id.
+    pub item_identifier: String,
+}
+
+/// Why the whole batch must be delivered again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message failed and has no id to report, so the whole batch must come again")]
+pub struct Unreportable;
+
+/// An event that is none of these.
+#[derive(Debug, thiserror::Error)]
+pub enum UnknownEvent {
+    /// The records are no list.
+    #[error("`Records` is {0}: expected a list")]
+    Records(Value),
+    /// The action is none of ours.
+    #[error("action is {0}: expected \"reconcile\"")]
+    Action(Value),
+}
+
+impl TryFrom<Value> for Event {
+    type Error = UnknownEvent;
+
+    fn try_from(mut event: Value) -> Result<Self, UnknownEvent> {
+        let Some(object) = event.as_object_mut() else { return Ok(Self::Direct(event)) };
+        match (object.remove("Records"), &object.get("action")) {
+            (Some(Value::Array(records)), _) => Ok(Self::Batch(records.into_iter().map(Message).collect())),
+            (Some(records), _) => Err(UnknownEvent::Records(records)),
+            (None, Some(action)) if is_call(object) => match action.as_str() {
+                Some("reconcile") => Ok(Self::Reconcile),
+                _ => Err(UnknownEvent::Action((*action).clone())),
+            },
+            (None, _) => Ok(Self::Direct(event)),
+        }
+    }
+}
+
+/// Whether it does not say that it is an event.
+fn is_call(object: &Map<String, Value>) -> bool {
+    !object.contains_key("source")
+}
+
+impl Message {
+    /// Its id, by which its failure is reported; `None` if it has none that could be.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        self.0["messageId"].as_str().filter(|id| !id.is_empty())
+    }
+
+    /// The event in it.
+    pub(crate) fn event(&self) -> Result<BusEvent, NoEvent> {
+        match &self.0["eventSource"] {
+            Value::String(source) if source == "aws:sqs" => {}
+            source => return Err(MalformedMessage::Source(source.to_string()).into()),
+        }
+        let body = self.0["body"].as_str().ok_or(MalformedMessage::Body)?;
+        Ok(BusEvent::parse(body)?)
+    }
+}
+
+/// Why a message has no event in it.
+#[derive(Debug, thiserror::Error)]
+pub enum NoEvent {
+    /// It could have none.
+    #[error(transparent)]
+    Message(#[from] MalformedMessage),
+    /// What is in it is none.
+    #[error(transparent)]
+    Event(#[from] MalformedEvent),
+}
+
+impl BatchAnswer {
+    /// Names each failed message. An identifier that is null or empty would fail the whole batch anyway, and
+    /// without a reason that anyone could read.
+    pub(crate) fn of<'a>(failures: impl IntoIterator<Item = &'a Message>) -> Result<Self, Unreportable> {
+        let failure = |message: &'a Message| Some(ItemFailure { item_identifier: message.id()?.to_owned() });
+        let failures = failures.into_iter().map(failure).collect::<Option<_>>();
+        Ok(Self { batch_item_failures: failures.ok_or(Unreportable)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(event: &Value) -> Event {
+        serde_json::from_str(&event.to_string()).unwrap()
+    }
+
+    fn check_error(event: &str, expect: &str) {
+        let message = serde_json::from_str::<Event>(event).unwrap_err().to_string();
+        assert!(message.contains(expect), "{message:?} does not say {expect:?}");
+    }
+
+    /// `expect` is what the error says.
+    fn check_no_event(message: Value, expect: &str) {
+        let error = Message(message).event().unwrap_err();
+        assert_eq!(error.to_string(), expect);
+    }
+
+    #[test]
+    fn an_event_is_one_of_three() {
+        assert!(matches!(read(&json!({"action": "reconcile"})), Event::Reconcile));
+        assert!(matches!(read(&json!({"Records": [{}, 7]})), Event::Batch(messages) if messages.len() == 2));
+        let check_direct = |event: Value| assert!(matches!(read(&event), Event::Direct(direct) if direct == event));
+        check_direct(json!({"source": "aws.emr"}));
+        check_direct(json!({"source": "my.jobs", "action": "stop"}));
+        check_direct(json!({}));
+        check_direct(json!(7));
+        check_error(r#"{"action": "recon"}"#, "\"recon\"");
+        check_error(r#"{"action": null}"#, "null");
+        check_error(r#"{"Records": 7}"#, "7");
+    }
+
+    #[test]
+    fn a_message_is_read() {
+        let body = r#"{"source": "aws.emr"}"#;
+        let message = Message(json!({"messageId": "m-1", "eventSource": "aws:sqs", "body": body}));
+        assert_eq!((message.id(), message.event().unwrap().source()), (Some("m-1"), "aws.emr"));
+    }
+
+    #[test]
+    fn what_is_no_message_is_told_why() {
+        check_no_event(json!(7), "the message is from null: expected one from \"aws:sqs\"");
+        check_no_event(
+            json!({"eventSource": "aws:s3", "body": "{}"}),
+            "the message is from \"aws:s3\": expected one from \"aws:sqs\"",
+        );
+        check_no_event(json!({"eventSource": "aws:sqs"}), "the message has no body");
+        check_no_event(json!({"eventSource": "aws:sqs", "body": {}}), "the message has no body");
+        check_no_event(json!({"eventSource": "aws:sqs", "body": "{"}), "the event is not JSON");
+        check_no_event(json!({"eventSource": "aws:sqs", "body": "{}"}), "the event has no source");
+    }
+
+    #[test]
+    fn a_failure_is_reported_by_its_id_or_not_at_all() {
+        let messages = |ids: &[Value]| ids.iter().map(|id| Message(json!({"messageId": id}))).collect::<Vec<_>>();
+        let check = |ids: &[Value], expect: Result<Value, Unreportable>| {
+            let answer = BatchAnswer::of(&messages(ids));
+            assert_eq!(answer.map(|answer| serde_json::to_value(answer).unwrap()), expect);
+        };
+        check(&[], Ok(json!({"batchItemFailures": []})));
+        let two = json!({"batchItemFailures": [{"itemIdentifier": "m-1"}, {"itemIdentifier": "m-2"}]});
+        check(&[json!("m-1"), json!("m-2")], Ok(two));
+        check(&[json!("m-1"), json!("")], Err(Unreportable));
+        check(&[json!(null)], Err(Unreportable));
+    }
+}

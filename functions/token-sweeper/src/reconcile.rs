@@ -1,0 +1,299 @@
+//! The reconcile: tokens that no event told of. It goes through all of them, deletes those that have expired
+//! and that TTL has not taken, and asks EMR for clusters that have ended without a word.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use serde::Serialize;
+use tidegate_aws::{
+    concurrent::for_each,
+    emr::{Clusters, is_cluster_id},
+    error::{CallError, causes},
+    tokens::{Cursor, Page},
+};
+use tidegate_domain::{
+    sweep::{self, Reason, Removal, Removals, Resource, Token},
+    time::EpochMillis,
+};
+use tokio::time::Instant;
+
+use crate::{
+    event::Answer,
+    handler::{TokenSweeper, within},
+    report::Report,
+};
+
+/// The most clusters that one reconcile asks for, one after the other: EMR answers few calls a second.
+///
+/// AWS: [EMR quotas](https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-service-limits-what-are-they.html).
+const CLUSTERS: usize = 300;
+
+/// The most tokens that an answer tells of: an answer may have 6 MB.
+///
+/// AWS: [Lambda quotas](https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html).
+const TOLD: usize = 1_000;
+
+/// What a process remembers from one reconcile to the next. If it is forgotten, the next one starts over.
+#[derive(Debug, Default)]
+pub struct Memory(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Behind which tokens the last reconcile stopped, if it had no time for all.
+    stopped: Option<Cursor>,
+    /// How many reconciles there were.
+    runs: u64,
+    /// In which of them a cluster was asked for last.
+    asked: HashMap<String, u64>,
+}
+
+/// What a reconcile came to.
+#[derive(Debug)]
+pub struct Reconciled {
+    /// What was done.
+    pub report: Report,
+    /// Whether the reconcile came to the end of the table, and asked for all clusters that it met.
+    pub complete: bool,
+    /// The tokens that do not stay; the first 1,000.
+    pub decided: Vec<TokenTold>,
+    /// Why the table could not be read on.
+    pub error: Option<CallError>,
+}
+
+/// What was decided on a token that does not stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenTold {
+    /// What it is for, and whose it is.
+    pub coordinate: String,
+    /// The reservation that became the token.
+    pub reservation: String,
+    /// The resource that holds it.
+    pub resource: String,
+    /// `deleted`, `already-gone`, `changed`, `would-delete` or `failed`.
+    pub decision: &'static str,
+    /// Why.
+    pub why: String,
+}
+
+impl TokenSweeper {
+    /// Goes through the tokens at the moment `now`, from where the last reconcile stopped, until the end or the
+    /// `deadline`. Each token is deleted on the condition that the reason holds still: a reconcile may
+    /// run beside another, and stop anywhere.
+    pub async fn reconcile(&self, now: EpochMillis, deadline: Instant) -> Reconciled {
+        let mut run = Reconciled { report: Report::default(), complete: false, decided: Vec::new(), error: None };
+        let began = Instant::now();
+        // Neither reading nor asking takes the time of what follows it.
+        let until = match self.clusters {
+            Some(_) => began + deadline.saturating_duration_since(began) / 2,
+            None => deadline,
+        };
+        let mut clusters = Vec::new();
+        let mut after = self.memory.stopped();
+        run.complete = loop {
+            let page = match within(until, self.tokens.page(after.clone())).await {
+                Ok(page) => page,
+                Err(error) => {
+                    run.error = Some(error).filter(|error| !matches!(error, CallError::Deadline));
+                    break false;
+                }
+            };
+            clusters.extend(self.reconcile_page(&page, now, until, &mut run).await);
+            after = page.next;
+            if after.is_none() {
+                break true;
+            }
+            if Instant::now() >= until {
+                break false;
+            }
+        };
+        self.memory.stop(after);
+        if let Some(emr) = &self.clusters {
+            let began = Instant::now();
+            let until = began + deadline.saturating_duration_since(began) / 4 * 3;
+            let answers = self.ask(emr, &clusters, until, &mut run).await;
+            let resource = |token: &Token| answers.get(&token.resource).copied().unwrap_or(Resource::Unknown);
+            let doomed = run.doom(clusters, |token| sweep::reconcile(token, resource(token), now));
+            self.carry_out(&doomed, now, deadline, &mut run).await;
+        }
+        run
+    }
+
+    /// Deletes the tokens of a page that have expired; those of clusters of which EMR may know more.
+    async fn reconcile_page(
+        &self,
+        page: &Page,
+        now: EpochMillis,
+        deadline: Instant,
+        run: &mut Reconciled,
+    ) -> Vec<Token> {
+        for error in &page.corrupt {
+            run.report.corrupt += 1;
+            tracing::error!(error = causes(error), "no token");
+        }
+        run.report.tokens += page.tokens.len();
+        run.report.undated += page.tokens.iter().filter(|token| token.expires.is_none()).count();
+        let asks = |token: &Token| self.clusters.is_some() && !token.is_expired(now) && is_cluster_id(&token.resource);
+        let (clusters, others): (Vec<_>, Vec<_>) = page.tokens.iter().cloned().partition(asks);
+        let doomed = run.doom(others, |token| sweep::reconcile(token, Resource::Unknown, now));
+        self.carry_out(&doomed, now, deadline, run).await;
+        clusters
+    }
+
+    /// What EMR says of the tokens' clusters. Those that were not asked for longest come first. A call that fails is
+    /// the last one: whoever throttles is left alone.
+    async fn ask(
+        &self,
+        emr: &Clusters,
+        tokens: &[Token],
+        deadline: Instant,
+        run: &mut Reconciled,
+    ) -> HashMap<String, Resource> {
+        let mut answers = HashMap::new();
+        let queue = self.memory.queue(tokens.iter().map(|token| token.resource.as_str()));
+        run.complete &= queue.len() <= CLUSTERS;
+        for cluster in queue.into_iter().take(CLUSTERS) {
+            run.report.clusters_asked += 1;
+            self.memory.asked(cluster);
+            match within(deadline, emr.find(cluster)).await {
+                Ok(answer) => {
+                    run.report.clusters_unknown += usize::from(answer == Resource::Unknown);
+                    answers.insert(cluster.to_owned(), answer);
+                }
+                Err(error) => {
+                    run.report.clusters_failed += 1;
+                    run.complete = false;
+                    tracing::warn!(cluster, error = causes(&error), "EMR did not answer");
+                    break;
+                }
+            }
+        }
+        answers
+    }
+
+    async fn carry_out(&self, doomed: &[(Token, Reason)], now: EpochMillis, deadline: Instant, run: &mut Reconciled) {
+        if self.dry_run {
+            run.report.would_delete += doomed.len();
+            for (token, reason) in doomed {
+                run.tell(token, *reason, "would-delete");
+            }
+            return;
+        }
+        let mut removals = Removals::default();
+        for ((token, reason), removal) in for_each((self, now), doomed, Self::delete, deadline, self.concurrency).await
+        {
+            match removal {
+                Ok(removal) => {
+                    removals.count(removal);
+                    run.tell(token, *reason, name(removal));
+                }
+                Err(error) => {
+                    run.report.not_deleted += 1;
+                    tracing::warn!(resource = token.resource, error = causes(&error), "token not deleted");
+                    run.tell(token, *reason, "failed");
+                }
+            }
+        }
+        run.report.count_removals(&removals);
+    }
+}
+
+impl Reconciled {
+    /// As it is answered.
+    #[must_use]
+    pub fn told(&self) -> Answer {
+        Answer::Reconcile {
+            tokens: self.report.tokens,
+            deleted: self.report.deleted,
+            complete: self.complete,
+            decided: self.decided.clone(),
+        }
+    }
+
+    /// Decides on tokens, and counts; those that go.
+    fn doom(&mut self, tokens: Vec<Token>, decide: impl Fn(&Token) -> Option<Reason>) -> Vec<(Token, Reason)> {
+        let mut doomed = Vec::new();
+        for token in tokens {
+            let reason = decide(&token);
+            match reason {
+                None => self.report.kept += 1,
+                Some(Reason::Expired) => self.report.expired += 1,
+                Some(Reason::Ended) => self.report.forgotten += 1,
+            }
+            doomed.extend(reason.map(|reason| (token, reason)));
+        }
+        doomed
+    }
+
+    fn tell(&mut self, token: &Token, reason: Reason, decision: &'static str) {
+        let why = match (reason, token.expires) {
+            (Reason::Ended, _) => "EMR says that the cluster has ended".to_owned(),
+            (Reason::Expired, Some(expires)) => format!("it expired {expires} seconds after the epoch"),
+            (Reason::Expired, None) => "it expired".to_owned(),
+        };
+        let (coordinate, reservation) = (token.key.coordinate.clone(), token.key.reservation.clone());
+        let resource = token.resource.clone();
+        tracing::info!(coordinate, reservation, resource, decision, why, "token reconciled");
+        if self.decided.len() < TOLD {
+            self.decided.push(TokenTold { coordinate, reservation, resource, decision, why });
+        }
+    }
+}
+
+impl Memory {
+    fn stopped(&self) -> Option<Cursor> {
+        self.state().stopped.clone()
+    }
+
+    fn stop(&self, at: Option<Cursor>) {
+        self.state().stopped = at;
+    }
+
+    /// These clusters, each once, in the order in which they were asked for last; no others are remembered any more.
+    fn queue<'a>(&self, clusters: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+        let mut state = self.state();
+        state.runs += 1;
+        let mut queue: Vec<_> = clusters.collect::<BTreeSet<_>>().into_iter().collect();
+        state.asked.retain(|cluster, _| queue.binary_search(&cluster.as_str()).is_ok());
+        queue.sort_by_key(|cluster| state.asked.get(*cluster).copied());
+        queue
+    }
+
+    fn asked(&self, cluster: &str) {
+        let mut state = self.state();
+        let run = state.runs;
+        state.asked.insert(cluster.to_owned(), run);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const fn name(removal: Removal) -> &'static str {
+    match removal {
+        Removal::Deleted => "deleted",
+        Removal::AlreadyGone => "already-gone",
+        Removal::Changed => "changed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_that_were_not_asked_for_longest_come_first() {
+        let memory = Memory::default();
+        assert_eq!(memory.queue(["j-2", "j-1", "j-3", "j-1"].into_iter()), ["j-1", "j-2", "j-3"]);
+        memory.asked("j-1");
+        assert_eq!(memory.queue(["j-1", "j-2", "j-3"].into_iter()), ["j-2", "j-3", "j-1"]);
+        memory.asked("j-2");
+        assert_eq!(memory.queue(["j-1", "j-2", "j-3"].into_iter()), ["j-3", "j-1", "j-2"]);
+        // One that was away is new.
+        assert_eq!(memory.queue(["j-2"].into_iter()), ["j-2"]);
+        assert_eq!(memory.queue(["j-1", "j-2"].into_iter()), ["j-1", "j-2"]);
+    }
+}

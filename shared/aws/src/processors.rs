@@ -1,0 +1,252 @@
+//! Which events tell that a resource has ended, and which one: declared as data.
+//!
+//! A processor is an object with these keys:
+//!
+//! | key | value |
+//! |---|---|
+//! | `name` | what logs and errors call it |
+//! | `source` | the source of its events |
+//! | `detail-type` | their detail-type, in any case and with or without spaces; without it, all of the source |
+//! | `id-path` | where the resource's id is, like `detail.clusterId` |
+//! | `pattern` | an event [`Pattern`] that they must match; without it, each of them is an end |
+//!
+//! An event goes to the processor of its source and detail-type, or else to that of its source alone. If it
+//! does not match that one's pattern, it goes to no other.
+//!
+//! Those that are built in know the states in which EMR clusters and steps, EMR Serverless and EMR on EKS
+//! jobs, Glue jobs and EC2 instances have ended. A `CloudWatch` alarm is no resource that ends: its processor
+//! takes the alarm's name for the id, and the state `ALARM` for the end, as of an alarm that goes off when a
+//! thing is idle. To take another state, declare a processor of the same source and detail-type.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::{
+    event::BusEvent,
+    pattern::{Pattern, PatternError},
+};
+
+const BUILT_IN: &str = include_str!("processors.json");
+
+/// Declared processors, by source and detail-type.
+#[derive(Clone, Debug, Default)]
+pub struct Processors(BTreeMap<Kind, Processor>);
+
+/// One processor.
+#[derive(Clone, Debug)]
+pub struct Processor {
+    name: String,
+    id_path: Vec<String>,
+    pattern: Option<Pattern>,
+}
+
+/// A source, and a detail-type without spaces in lower case.
+type Kind = (String, Option<String>);
+
+/// What an event tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told<'a> {
+    /// This resource has ended.
+    Ended {
+        /// Which processor says so.
+        processor: &'a str,
+        /// The resource's id.
+        resource: &'a str,
+    },
+    /// Not an end: the event does not match the pattern.
+    Nothing {
+        /// Which processor says so.
+        processor: &'a str,
+    },
+}
+
+/// An event of which no processor can say what it tells.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unprocessable {
+    /// There is no processor for it.
+    #[error("there is no processor for the source {from:?} with the detail-type {detail_type:?}")]
+    Unknown {
+        /// Its source.
+        from: String,
+        /// Its detail-type; empty if it has none.
+        detail_type: String,
+    },
+    /// It has no id where its processor looks for one.
+    #[error("processor {processor:?} finds no id at {path}: {found}")]
+    Id {
+        /// Which processor.
+        processor: String,
+        /// Where it looked.
+        path: String,
+        /// What is there, as JSON, or `nothing`.
+        found: String,
+    },
+}
+
+/// Why processors cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidProcessors {
+    /// They are not JSON.
+    #[error("not JSON")]
+    Json(#[from] serde_json::Error),
+    /// They are neither a list nor an object with one.
+    #[error("expected a list of processors, or an object with `processors` and, if need be, `replace`")]
+    Shape,
+    /// A key has a value that it cannot have.
+    #[error("processor {processor}, key {key}: {problem}")]
+    Key {
+        /// Its name, or its number if it has none.
+        processor: String,
+        /// Which key.
+        key: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A pattern is malformed.
+    #[error("processor {processor}, key pattern")]
+    Pattern {
+        /// Its name.
+        processor: String,
+        /// Where and what.
+        source: PatternError,
+    },
+}
+
+impl Processors {
+    /// Those that are built in.
+    ///
+    /// # Errors
+    /// None, which a test proves.
+    pub fn built_in() -> Result<Self, InvalidProcessors> {
+        let mut processors = Self::default();
+        processors.extend(&serde_json::from_str(BUILT_IN)?)?;
+        Ok(processors)
+    }
+
+    /// Those that are built in, and those of a text: a list of them, which win over built-in ones of the same source
+    /// and detail-type, or `{"replace": true, "processors": [...]}`, which leaves none of those.
+    ///
+    /// # Errors
+    /// [`InvalidProcessors`], which names the processor and the key.
+    pub fn parse(text: &str) -> Result<Self, InvalidProcessors> {
+        let declared = match serde_json::from_str(text)? {
+            Value::Array(list) => Declared { replace: false, list: Value::Array(list) },
+            Value::Object(object) => Declared::parse(object)?,
+            _ => return Err(InvalidProcessors::Shape),
+        };
+        let mut processors = if declared.replace { Self::default() } else { Self::built_in()? };
+        processors.extend(&declared.list)?;
+        Ok(processors)
+    }
+
+    /// What an event tells.
+    ///
+    /// # Errors
+    /// [`Unprocessable`] if no processor can say.
+    pub fn read<'a>(&'a self, event: &'a BusEvent) -> Result<Told<'a>, Unprocessable> {
+        let source = event.source().to_owned();
+        let typed = event.detail_type().map(|detail_type| (source.clone(), Some(normalised(detail_type))));
+        let processor = typed.and_then(|kind| self.0.get(&kind)).or_else(|| self.0.get(&(source.clone(), None)));
+        let processor = processor.ok_or_else(|| Unprocessable::Unknown {
+            from: source,
+            detail_type: event.detail_type().unwrap_or_default().to_owned(),
+        })?;
+        processor.read(event)
+    }
+
+    /// Adds a list of processors; no two of it for the same events.
+    fn extend(&mut self, list: &Value) -> Result<(), InvalidProcessors> {
+        let list = list.as_array().ok_or(InvalidProcessors::Shape)?;
+        let mut added: BTreeMap<Kind, Processor> = BTreeMap::new();
+        for (number, declared) in list.iter().enumerate() {
+            let (kind, processor) = processor(number, declared)?;
+            if let Some(other) = added.get(&kind) {
+                let key = if kind.1.is_some() { "detail-type" } else { "source" };
+                let problem = format!("processor {:?} is for the same events", other.name);
+                return Err(InvalidProcessors::Key {
+                    processor: format!("{:?}", processor.name),
+                    key: key.to_owned(),
+                    problem,
+                });
+            }
+            added.insert(kind, processor);
+        }
+        self.0.append(&mut added);
+        Ok(())
+    }
+}
+
+impl Processor {
+    fn read<'a>(&'a self, event: &'a BusEvent) -> Result<Told<'a>, Unprocessable> {
+        let processor = self.name.as_str();
+        if self.pattern.as_ref().is_some_and(|pattern| !pattern.matches(event.json())) {
+            return Ok(Told::Nothing { processor });
+        }
+        let found = event.at(&self.id_path);
+        match found.and_then(Value::as_str) {
+            Some(resource) if !resource.is_empty() => Ok(Told::Ended { processor, resource }),
+            _ => Err(Unprocessable::Id {
+                processor: processor.to_owned(),
+                path: self.id_path.join("."),
+                found: found.map_or_else(|| "nothing".to_owned(), Value::to_string),
+            }),
+        }
+    }
+}
+
+struct Declared {
+    replace: bool,
+    list: Value,
+}
+
+impl Declared {
+    fn parse(mut object: Map<String, Value>) -> Result<Self, InvalidProcessors> {
+        let list = object.remove("processors").ok_or(InvalidProcessors::Shape)?;
+        let replace = match object.remove("replace") {
+            None => false,
+            Some(Value::Bool(replace)) => replace,
+            Some(_) => return Err(InvalidProcessors::Shape),
+        };
+        if object.is_empty() { Ok(Self { replace, list }) } else { Err(InvalidProcessors::Shape) }
+    }
+}
+
+fn processor(number: usize, declared: &Value) -> Result<(Kind, Processor), InvalidProcessors> {
+    let label = match &declared["name"] {
+        Value::String(name) => format!("{name:?}"),
+        _ => format!("number {}", number + 1),
+    };
+    let wrong =
+        |key: &str, problem: String| InvalidProcessors::Key { processor: label.clone(), key: key.to_owned(), problem };
+    let text = |key: &str| match &declared[key] {
+        Value::Null => Ok(None),
+        Value::String(text) if !text.is_empty() => Ok(Some(text.as_str())),
+        other => Err(wrong(key, format!("{other} is invalid: expected a string with a character or more"))),
+    };
+    let required = |key: &str| text(key)?.ok_or_else(|| wrong(key, "it is required".to_owned()));
+
+    if let Some(unknown) =
+        declared.as_object().into_iter().flat_map(Map::keys).find(|key| !KEYS.contains(&key.as_str()))
+    {
+        return Err(wrong(unknown, format!("expected only {}", KEYS.join(", "))));
+    }
+    let name = required("name")?.to_owned();
+    let kind = (required("source")?.to_owned(), text("detail-type")?.map(normalised));
+    let id_path: Vec<_> = required("id-path")?.split('.').map(str::to_owned).collect();
+    if id_path.iter().any(String::is_empty) {
+        return Err(wrong(
+            "id-path",
+            format!("{} is invalid: expected keys with a dot between each", declared["id-path"]),
+        ));
+    }
+    let pattern = declared.get("pattern").map(Pattern::parse).transpose();
+    let pattern = pattern.map_err(|source| InvalidProcessors::Pattern { processor: label.clone(), source })?;
+    Ok((kind, Processor { name, id_path, pattern }))
+}
+
+const KEYS: [&str; 5] = ["name", "source", "detail-type", "id-path", "pattern"];
+
+fn normalised(detail_type: &str) -> String {
+    detail_type.replace(' ', "").to_lowercase()
+}

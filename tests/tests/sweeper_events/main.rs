@@ -1,0 +1,6 @@
+//! Events, as the function handles them over a real table.
+
+mod conditions;
+mod deletion;
+mod early;
+mod strays;
