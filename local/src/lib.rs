@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`dynamodb`], [`queue`] | the embedded services |
+//! | [`dynamodb`], [`queue`], [`emr`] | the embedded services |
 //! | [`services`] | what a run needs: a table and a queue, embedded or elsewhere |
 //! | [`faults`] | throttling, errors, broken connections and crashes under the SDK |
 //! | [`mapping`] | the event source mapping, by AWS's rules |
@@ -22,6 +22,7 @@
 pub mod bench;
 pub mod books;
 pub mod dynamodb;
+pub mod emr;
 pub mod faults;
 pub mod item;
 pub mod keeper;

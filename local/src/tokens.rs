@@ -6,7 +6,6 @@
 //! their resources are the truth with which the table is compared, minute by minute and in the end.
 
 mod client;
-mod emr;
 mod event;
 mod ledger;
 mod life;

@@ -14,6 +14,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
 use tidegate_aws::{
     client,
+    emr::Clusters,
     schema::tokens::{ACCOUNT_ID, EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID, RESOURCE_NAME},
     table::tokens::{self, TokenTables},
     tokens::Tokens,
@@ -23,6 +24,7 @@ use tidegate_domain::{
     time::EpochMillis,
 };
 use tidegate_local::{
+    emr::EmbeddedEmr,
     faults::{FaultRates, FaultyHttp, sdk_config},
     services::Services,
 };
@@ -55,6 +57,8 @@ const ACCOUNT: &str = "123456789012";
 pub struct SweeperScene {
     /// The tables, undisturbed.
     pub services: Services,
+    /// EMR, which is asked if `RECONCILE_EMR` is set.
+    pub emr: EmbeddedEmr,
     /// The faults of the function's connection to the tables.
     pub faults: FaultyHttp,
     /// That connection.
@@ -71,17 +75,17 @@ impl SweeperScene {
 
     /// The same; its calls meet faults at these rates.
     pub async fn with_faults(rates: FaultRates, seed: u64) -> anyhow::Result<Self> {
-        let services = Services::embedded(None, "tidegate-test-buckets").await?;
+        let (services, emr) = (Services::embedded(None, "tidegate-test-buckets").await?, EmbeddedEmr::start().await?);
         tokens::create(&services.dynamodb, &TokenTables::of(BASE)).await?;
         let faults = FaultyHttp::new(rates, seed);
         let http = ObservedHttp::new(faults.clone());
-        let sweeper = sweeper(&services, &http, &[])?;
-        Ok(Self { services, faults, http, sweeper })
+        let sweeper = sweeper(&services, &emr, &http, &[])?;
+        Ok(Self { services, emr, faults, http, sweeper })
     }
 
     /// Another process of the function, with these variables beside the tables' names.
     pub fn another_process(&self, variables: &[(&str, &str)]) -> anyhow::Result<TokenSweeper> {
-        sweeper(&self.services, &self.http, variables)
+        sweeper(&self.services, &self.emr, &self.http, variables)
     }
 
     /// Writes a token as a client would.
@@ -143,14 +147,20 @@ impl SweeperScene {
     }
 }
 
-fn sweeper(services: &Services, http: &ObservedHttp, variables: &[(&str, &str)]) -> anyhow::Result<TokenSweeper> {
+fn sweeper(
+    services: &Services,
+    emr: &EmbeddedEmr,
+    http: &ObservedHttp,
+    variables: &[(&str, &str)],
+) -> anyhow::Result<TokenSweeper> {
     let variables: HashMap<_, _> = variables.iter().copied().chain([("LIMITER_TABLES_BASE_NAME", BASE)]).collect();
     let config = Config::read(|name| variables.get(name).map(|value| (*value).to_owned()))
         .context("the sweeper's environment")?;
     let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, http.clone()));
+    let emr = client::emr(&sdk_config(emr.endpoint(), http.clone()));
     Ok(TokenSweeper {
         tokens: Tokens::new(dynamodb, config.table, config.index),
-        clusters: None,
+        clusters: config.reconcile_emr.then(|| Clusters::new(emr)),
         processors: config.processors,
         grace: config.grace,
         dry_run: config.dry_run,

@@ -119,7 +119,7 @@ impl Decision {
             }
             Self::Concluded(Outcome::Early, _) => "no token yet: one may still be written".to_owned(),
             Self::Concluded(Outcome::Untracked, _) => "no token, and none is to be expected".to_owned(),
-            Self::Found(tokens) => format!("the resource has ended; a dry run leaves its {tokens} tokens"),
+            Self::Found(tokens) => format!("the resource has ended; a dry run leaves its tokens ({tokens})"),
             Self::Failed(failure) => causes(failure),
         }
     }

@@ -147,7 +147,7 @@ async fn a_dry_run_deletes_nothing() {
     let mut function = start(&[("DRY_RUN", "true")]).await;
     put(&function, "ended", CLUSTER, 60).await;
     put(&function, "expired", "j-1", -1).await;
-    let found = told("would-delete", "the resource has ended; a dry run leaves its 1 tokens", 0);
+    let found = told("would-delete", "the resource has ended; a dry run leaves its tokens (1)", 0);
     check(&mut function, &event("emr-cluster.json"), found).await;
     let (_, answer) = function.invoke(&event("reconcile.json")).await.unwrap();
     assert_eq!((&answer["deleted"], &answer["decided"][0]["decision"]), (&json!(0), &json!("would-delete")));

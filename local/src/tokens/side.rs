@@ -14,7 +14,6 @@ use tidegate_domain::{sweep::TokenKey, time::EpochMillis};
 use super::{
     Measured,
     client::{Clients, LIMITS, Limit, RESERVED, capacity},
-    emr::EmbeddedEmr,
     event::{self, Kind},
     ledger::{End, Ledger, RECONCILE_EVERY},
     life::{Fate, HELD, HELD_FOR_LONG, Life},
@@ -22,6 +21,7 @@ use super::{
 };
 use crate::{
     dynamodb::EmbeddedDynamoDb,
+    emr::EmbeddedEmr,
     faults::{FaultRates, FaultyHttp, sdk_config},
 };
 
@@ -96,7 +96,7 @@ impl Side {
         let client = client::dynamodb(&sdk_config(dynamodb.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
         let tables = TokenTables::of(BASE_NAME);
         tokens::create(&client, &tables).await.context("the token tables")?;
-        let sweeper = swept.then(|| Sweeper::new(BASE_NAME, dynamodb.endpoint(), &emr.endpoint, seed)).transpose()?;
+        let sweeper = swept.then(|| Sweeper::new(BASE_NAME, dynamodb.endpoint(), emr.endpoint(), seed)).transpose()?;
         let mut side = Self {
             clients: Clients { dynamodb: client, table: tables.non_fungible },
             workers: Vec::new(),

@@ -1,0 +1,141 @@
+//! The reconcile, where it asks EMR: tokens of clusters of whose end no event told.
+
+use std::collections::BTreeSet;
+
+use tidegate_tests::sweeper::{END, SweeperScene, expiring, token};
+use token_sweeper::reconcile::Reconciled;
+
+/// The most clusters that one reconcile asks for.
+const CLUSTERS: usize = 300;
+
+async fn asking() -> anyhow::Result<SweeperScene> {
+    let mut scene = SweeperScene::new().await?;
+    scene.sweeper = scene.another_process(&[("RECONCILE_EMR", "true")])?;
+    Ok(scene)
+}
+
+fn told(run: &Reconciled) -> BTreeSet<(&str, &str, &str)> {
+    run.decided.iter().map(|told| (told.reservation.as_str(), told.decision, told.why.as_str())).collect()
+}
+
+#[tokio::test]
+async fn only_clusters_that_emr_calls_ended_lose_their_tokens() -> anyhow::Result<()> {
+    let scene = asking().await?;
+    scene.emr.ends("j-ENDED");
+    scene.emr.runs("j-RUNNING");
+    for token in [
+        token("ended", "j-ENDED"),
+        token("ended-too", "j-ENDED"),
+        token("running", "j-RUNNING"),
+        // EMR knows none of other accounts, and forgets.
+        token("unknown", "j-UNKNOWN"),
+        token("reservation", "reservation"),
+        token("job", "jr_1f2e3d"),
+        expiring("expired", "j-ENDED", END / 1000),
+    ] {
+        scene.put(&token).await?;
+    }
+    let run = scene.reconcile(END).await;
+    assert_eq!(scene.left().await?, ["job", "reservation", "running", "unknown"]);
+    let ended = "EMR says that the cluster has ended";
+    let expired = "it expired 1767225600 seconds after the epoch";
+    let expect = [("ended", "deleted", ended), ("ended-too", "deleted", ended), ("expired", "deleted", expired)];
+    assert_eq!(told(&run), expect.into());
+    let report = &run.report;
+    assert_eq!((report.tokens, report.expired, report.forgotten, report.kept, report.deleted), (7, 1, 2, 4, 3));
+    assert_eq!((report.clusters_asked, report.clusters_unknown, report.clusters_failed), (3, 1, 0));
+    assert_eq!(scene.http.calls()["DescribeCluster"], 3);
+    assert!(run.complete && run.error.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_switch_emr_is_not_asked() -> anyhow::Result<()> {
+    let scene = SweeperScene::new().await?;
+    scene.emr.ends("j-ENDED");
+    scene.put(&token("ended", "j-ENDED")).await?;
+    let run = scene.reconcile(END).await;
+    assert_eq!((run.report.kept, run.report.clusters_asked, run.complete), (1, 0, true));
+    assert_eq!(scene.left().await?, ["ended"]);
+    Ok(())
+}
+
+/// The cluster's reservation is used for another one while EMR is asked.
+#[tokio::test]
+async fn a_reservation_that_is_used_again_stays() -> anyhow::Result<()> {
+    let scene = asking().await?;
+    scene.emr.ends("j-ENDED");
+    scene.put(&token("r-1", "j-ENDED")).await?;
+    scene.http.hold("DescribeCluster");
+    let (run, put) = tokio::join!(
+        Box::pin(scene.reconcile(END)),
+        Box::pin(async {
+            scene.http.held().await;
+            let put = scene.put(&token("r-1", "j-NEXT")).await;
+            scene.http.release();
+            put
+        })
+    );
+    put?;
+    assert_eq!((run.report.forgotten, run.report.changed, run.report.deleted), (1, 1, 0));
+    assert_eq!(scene.left().await?, ["r-1"]);
+    Ok(())
+}
+
+/// Each cluster is asked for in its turn: one that EMR does not answer for does not hide the others.
+#[tokio::test]
+async fn a_call_that_fails_is_the_last_one_and_the_others_come_next() -> anyhow::Result<()> {
+    let scene = asking().await?;
+    scene.emr.ends("j-1");
+    scene.emr.refuses("j-2");
+    scene.emr.ends("j-3");
+    for number in 1..=3 {
+        scene.put(&token(&format!("r-{number}"), &format!("j-{number}"))).await?;
+    }
+    let run = scene.reconcile(END).await;
+    assert_eq!((run.report.clusters_asked, run.report.clusters_failed, run.complete), (2, 1, false));
+    assert!(run.error.is_none());
+    assert_eq!(scene.left().await?, ["r-2", "r-3"]);
+    scene.reconcile(END).await;
+    assert_eq!(scene.left().await?, ["r-2"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn throttled_it_asks_again() -> anyhow::Result<()> {
+    let scene = asking().await?;
+    scene.emr.ends("j-1");
+    scene.emr.throttles(1);
+    scene.put(&token("r-1", "j-1")).await?;
+    let run = scene.reconcile(END).await;
+    assert_eq!((run.report.clusters_asked, run.report.clusters_failed, run.report.deleted), (1, 0, 1));
+    assert_eq!(scene.http.calls()["DescribeCluster"], 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_reconcile_asks_for_so_many_and_the_next_for_the_others() -> anyhow::Result<()> {
+    let scene = asking().await?;
+    for number in 0..CLUSTERS + 5 {
+        scene.emr.ends(&format!("j-{number}"));
+        scene.put(&token(&format!("r-{number}"), &format!("j-{number}"))).await?;
+    }
+    let run = scene.reconcile(END).await;
+    assert_eq!((run.report.clusters_asked, run.report.deleted, run.complete), (CLUSTERS, CLUSTERS, false));
+    let rest = scene.reconcile(END).await;
+    assert_eq!((rest.report.clusters_asked, rest.report.deleted, rest.complete), (5, 5, true));
+    assert!(scene.left().await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dry_run_asks_and_deletes_nothing() -> anyhow::Result<()> {
+    let mut scene = SweeperScene::new().await?;
+    scene.sweeper = scene.another_process(&[("RECONCILE_EMR", "true"), ("DRY_RUN", "true")])?;
+    scene.emr.ends("j-1");
+    scene.put(&token("r-1", "j-1")).await?;
+    let run = scene.reconcile(END).await;
+    assert_eq!((run.report.forgotten, run.report.would_delete, run.report.deleted), (1, 1, 0));
+    assert_eq!(scene.left().await?, ["r-1"]);
+    Ok(())
+}
