@@ -33,7 +33,7 @@ use token_sweeper::{
     decision::Decided,
     event::{Event, Message},
     handler::{Handled, TokenSweeper},
-    reconcile::{Memory, Reconciled},
+    reconcile::Reconciled,
     report::Report,
 };
 use tokio::time::{Duration, Instant};
@@ -158,15 +158,8 @@ fn sweeper(
         .context("the sweeper's environment")?;
     let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, http.clone()));
     let emr = client::emr(&sdk_config(emr.endpoint(), http.clone()));
-    Ok(TokenSweeper {
-        tokens: Tokens::new(dynamodb, config.table, config.index),
-        clusters: config.reconcile_emr.then(|| Clusters::new(emr)),
-        processors: config.processors,
-        grace: config.grace,
-        dry_run: config.dry_run,
-        concurrency: config.concurrency,
-        memory: Memory::default(),
-    })
+    let tokens = Tokens::new(dynamodb, &config.table, &config.index);
+    Ok(TokenSweeper::new(config, tokens, Clusters::new(emr)))
 }
 
 /// A deadline that is far away.

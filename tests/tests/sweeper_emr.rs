@@ -38,7 +38,7 @@ async fn only_clusters_that_emr_calls_ended_lose_their_tokens() -> anyhow::Resul
     let run = scene.reconcile(END).await;
     assert_eq!(scene.left().await?, ["job", "reservation", "running", "unknown"]);
     let ended = "EMR says that the cluster has ended";
-    let expired = "it expired 1767225600 seconds after the epoch";
+    let expired = "it expired at 1767225600, in epoch seconds";
     let expect = [("ended", "deleted", ended), ("ended-too", "deleted", ended), ("expired", "deleted", expired)];
     assert_eq!(told(&run), expect.into());
     let report = &run.report;

@@ -71,7 +71,7 @@ pub struct Decided {
 /// A decision, as it is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct EventTold {
     /// The event's own id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
@@ -111,11 +111,11 @@ impl Decision {
             Self::NoEnd => "the event does not match the processor's pattern".to_owned(),
             Self::Concluded(Outcome::Deleted, removals) => match removals.already_gone + removals.changed {
                 0 => "the resource has ended".to_owned(),
-                others => format!("the resource has ended; {others} more tokens were gone, or another's"),
+                others => format!("the resource has ended; of its tokens, {others} were gone or another's by then"),
             },
             Self::Concluded(Outcome::AlreadyGone, Removals { changed: 0, .. }) => "its tokens were gone".to_owned(),
             Self::Concluded(Outcome::AlreadyGone, Removals { changed, .. }) => {
-                format!("{changed} of its tokens bear another resource by now, others were gone")
+                format!("of its tokens, {changed} bear another resource by now, and none is left")
             }
             Self::Concluded(Outcome::Early, _) => "no token yet: one may still be written".to_owned(),
             Self::Concluded(Outcome::Untracked, _) => "no token, and none is to be expected".to_owned(),
@@ -132,7 +132,7 @@ impl Decision {
 }
 
 impl Decided {
-    /// What is known of an event before anything is decided on it; `decision` if it is never to be.
+    /// What an event says of itself. `decision` is what holds unless a resource has ended by it.
     pub(crate) fn on(event: Option<&BusEvent>, decision: Decision) -> Self {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Self {
@@ -147,12 +147,12 @@ impl Decided {
 
     /// As it is answered.
     #[must_use]
-    pub fn told(&self) -> Told {
+    pub fn told(&self) -> EventTold {
         let deleted = match &self.decision {
             Decision::Concluded(_, removals) => removals.deleted,
             _ => 0,
         };
-        Told {
+        EventTold {
             event: self.event.clone(),
             processor: self.processor.clone(),
             resource: self.resource.clone(),
@@ -168,41 +168,25 @@ impl Decided {
         let (event, source, detail_type) = (event.as_deref(), source.as_deref(), detail_type.as_deref());
         let (processor, resource) = (processor.as_deref(), resource.as_deref());
         let (name, why) = (decision.name(), decision.why());
+        // The level of a line must be known when it is compiled.
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    message_id = message,
+                    event,
+                    source,
+                    detail_type,
+                    processor,
+                    resource,
+                    decision = name,
+                    why
+                )
+            };
+        }
         match decision {
-            Decision::Failed(Failure::Call { is_retryable: true, .. }) => {
-                tracing::warn!(
-                    message_id = message,
-                    event,
-                    source,
-                    detail_type,
-                    processor,
-                    resource,
-                    decision = name,
-                    why
-                );
-            }
-            Decision::Failed(_) => {
-                tracing::error!(
-                    message_id = message,
-                    event,
-                    source,
-                    detail_type,
-                    processor,
-                    resource,
-                    decision = name,
-                    why
-                );
-            }
-            _ => tracing::info!(
-                message_id = message,
-                event,
-                source,
-                detail_type,
-                processor,
-                resource,
-                decision = name,
-                why
-            ),
+            Decision::Failed(Failure::Call { is_retryable: true, .. }) => line!(warn),
+            Decision::Failed(_) => line!(error),
+            _ => line!(info),
         }
     }
 }

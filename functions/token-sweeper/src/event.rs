@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tidegate_aws::event::{BusEvent, MalformedEvent};
 
-use crate::{decision::Told, reconcile::TokenTold};
+use crate::{decision::EventTold, reconcile::TokenTold};
 
 /// The function's event.
 #[derive(Debug, Deserialize)]
@@ -42,7 +42,7 @@ pub enum Answer {
     /// To messages: no more than SQS understands. What was decided is in the log.
     Batch(BatchAnswer),
     /// To an event.
-    Direct(Told),
+    Direct(EventTold),
     /// To a call for a reconcile.
     Reconcile {
         /// How many tokens were looked at.

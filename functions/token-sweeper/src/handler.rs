@@ -23,6 +23,7 @@ use tidegate_domain::{
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
+    config::Config,
     decision::{Decided, Decision, Failure},
     event::{BatchAnswer, Message, NoEvent, Unreportable},
     reconcile::Memory,
@@ -42,11 +43,14 @@ pub struct TokenSweeper {
     pub grace: Duration,
     /// Whether nothing is deleted.
     pub dry_run: bool,
-    /// How many resources are dealt with at the same time, and how many tokens of one.
+    /// How many resources are dealt with at the same time.
     pub concurrency: NonZeroUsize,
     /// What is remembered from one reconcile to the next.
     pub memory: Memory,
 }
+
+/// The most tokens of one resource that are deleted at the same time. It has one, as a rule.
+const TOKENS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
 /// What one batch came to.
 #[derive(Debug)]
@@ -74,6 +78,7 @@ type Read = Result<End, Box<Decided>>;
 type Sweeps = BTreeMap<String, Swept>;
 
 /// What became of one resource's tokens.
+#[derive(Default)]
 struct Swept {
     removals: Removals,
     /// How many a dry run leaves.
@@ -86,6 +91,14 @@ struct Swept {
 }
 
 impl TokenSweeper {
+    /// The function as it is configured. `clusters` are asked only if the configuration says so.
+    #[must_use]
+    pub fn new(config: Config, tokens: Tokens, clusters: Clusters) -> Self {
+        let Config { processors, grace, reconcile_emr, dry_run, concurrency, .. } = config;
+        let clusters = reconcile_emr.then_some(clusters);
+        Self { tokens, clusters, processors, grace, dry_run, concurrency, memory: Memory::default() }
+    }
+
     /// Handles the messages of a queue at the moment `now`. What is not done by `deadline` has failed. Each token is
     /// deleted on the condition that it still is the resource's, so any redelivery is safe, also after a crash.
     pub async fn handle(&self, messages: &[Message], now: EpochMillis, deadline: Instant) -> Handled {
@@ -163,7 +176,7 @@ impl TokenSweeper {
         resource: &'p String,
         deadline: Instant,
     ) -> (&'p String, Swept) {
-        let mut swept = Swept::nothing();
+        let mut swept = Swept::default();
         let mut after = None;
         loop {
             let page = match within(deadline, this.tokens.of_resource(resource, after)).await {
@@ -181,7 +194,9 @@ impl TokenSweeper {
                 swept.found += page.tokens.len();
             } else {
                 let tokens: Vec<_> = page.tokens.into_iter().map(|token| (token, Reason::Ended)).collect();
-                for (_, removal) in for_each((this, now), &tokens, Self::delete, deadline, this.concurrency).await {
+                for (_, removal) in
+                    for_each((this, now), &tokens, Self::delete, deadline, this.concurrency.min(TOKENS)).await
+                {
                     swept.count(removal);
                 }
             }
@@ -204,11 +219,6 @@ impl TokenSweeper {
 }
 
 impl Swept {
-    const fn nothing() -> Self {
-        let removals = Removals { deleted: 0, already_gone: 0, changed: 0 };
-        Self { removals, found: 0, not_deleted: 0, corrupt: 0, error: None }
-    }
-
     fn count(&mut self, removal: Result<Removal, CallError>) {
         match removal {
             Ok(removal) => self.removals.count(removal),

@@ -7,22 +7,15 @@ use tidegate_aws::{
     telemetry::{self, Metrics},
     tokens::Tokens,
 };
-use token_sweeper::{config::Config, event::Event, handler::TokenSweeper, reconcile::Memory};
+use token_sweeper::{config::Config, event::Event, handler::TokenSweeper};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     telemetry::init_logs();
     let config = Config::from_env()?;
     let sdk = client::config_from_env().await;
-    let sweeper = &TokenSweeper {
-        tokens: Tokens::new(client::dynamodb(&sdk), config.table, config.index),
-        clusters: config.reconcile_emr.then(|| Clusters::new(client::emr(&sdk))),
-        processors: config.processors,
-        grace: config.grace,
-        dry_run: config.dry_run,
-        concurrency: config.concurrency,
-        memory: Memory::default(),
-    };
+    let tokens = Tokens::new(client::dynamodb(&sdk), &config.table, &config.index);
+    let sweeper = &TokenSweeper::new(config, tokens, Clusters::new(client::emr(&sdk)));
     let metrics = &Metrics::to_stdout();
     lambda_runtime::run(service_fn(async move |event: LambdaEvent<Event>| sweeper.invoke(event, metrics).await))
         .await

@@ -27,7 +27,7 @@ use crate::{
 
 /// The most clusters that one reconcile asks for, one after the other: EMR answers few calls a second.
 ///
-/// AWS: [EMR quotas](https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-service-limits-what-are-they.html).
+/// AWS: [EMR quotas](https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-service-limits-what-are.html).
 const CLUSTERS: usize = 300;
 
 /// The most tokens that an answer tells of: an answer may have 6 MB.
@@ -54,7 +54,8 @@ struct State {
 pub struct Reconciled {
     /// What was done.
     pub report: Report,
-    /// Whether the reconcile came to the end of the table, and asked for all clusters that it met.
+    /// Whether the reconcile came to the end of the table, asked for all clusters that it met, and deleted all
+    /// that it was to.
     pub complete: bool,
     /// The tokens that do not stay; the first 1,000.
     pub decided: Vec<TokenTold>,
@@ -96,7 +97,9 @@ impl TokenSweeper {
             let page = match within(until, self.tokens.page(after.clone())).await {
                 Ok(page) => page,
                 Err(error) => {
-                    run.error = Some(error).filter(|error| !matches!(error, CallError::Deadline));
+                    // Time that was up after some pages is no error: the next one goes on.
+                    let is_error = run.report.pages == 0 || !matches!(error, CallError::Deadline);
+                    run.error = Some(error).filter(|_| is_error);
                     break false;
                 }
             };
@@ -109,7 +112,8 @@ impl TokenSweeper {
                 break false;
             }
         };
-        self.memory.stop(after);
+        // What can never be read on is begun anew.
+        self.memory.stop(after.filter(|_| run.error.as_ref().is_none_or(CallError::is_retryable)));
         if let Some(emr) = &self.clusters {
             let began = Instant::now();
             let until = began + deadline.saturating_duration_since(began) / 4 * 3;
@@ -118,6 +122,8 @@ impl TokenSweeper {
             let doomed = run.doom(clusters, |token| sweep::reconcile(token, resource(token), now));
             self.carry_out(&doomed, now, deadline, &mut run).await;
         }
+        run.complete &= run.report.not_deleted == 0;
+        run.report.incomplete = usize::from(!run.complete);
         run
     }
 
@@ -133,6 +139,7 @@ impl TokenSweeper {
             run.report.corrupt += 1;
             tracing::error!(error = causes(error), "no token");
         }
+        run.report.pages += 1;
         run.report.tokens += page.tokens.len();
         run.report.undated += page.tokens.iter().filter(|token| token.expires.is_none()).count();
         let asks = |token: &Token| self.clusters.is_some() && !token.is_expired(now) && is_cluster_id(&token.resource);
@@ -152,7 +159,7 @@ impl TokenSweeper {
         run: &mut Reconciled,
     ) -> HashMap<String, Resource> {
         let mut answers = HashMap::new();
-        let queue = self.memory.queue(tokens.iter().map(|token| token.resource.as_str()));
+        let queue = self.memory.queue(tokens.iter().map(|token| token.resource.as_str()), run.complete);
         run.complete &= queue.len() <= CLUSTERS;
         for cluster in queue.into_iter().take(CLUSTERS) {
             run.report.clusters_asked += 1;
@@ -161,6 +168,10 @@ impl TokenSweeper {
                 Ok(answer) => {
                     run.report.clusters_unknown += usize::from(answer == Resource::Unknown);
                     answers.insert(cluster.to_owned(), answer);
+                }
+                Err(CallError::Deadline) => {
+                    run.complete = false;
+                    break;
                 }
                 Err(error) => {
                     run.report.clusters_failed += 1;
@@ -230,7 +241,7 @@ impl Reconciled {
     fn tell(&mut self, token: &Token, reason: Reason, decision: &'static str) {
         let why = match (reason, token.expires) {
             (Reason::Ended, _) => "EMR says that the cluster has ended".to_owned(),
-            (Reason::Expired, Some(expires)) => format!("it expired {expires} seconds after the epoch"),
+            (Reason::Expired, Some(expires)) => format!("it expired at {expires}, in epoch seconds"),
             (Reason::Expired, None) => "it expired".to_owned(),
         };
         let (coordinate, reservation) = (token.key.coordinate.clone(), token.key.reservation.clone());
@@ -251,12 +262,15 @@ impl Memory {
         self.state().stopped = at;
     }
 
-    /// These clusters, each once, in the order in which they were asked for last; no others are remembered any more.
-    fn queue<'a>(&self, clusters: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    /// These clusters, each once, in the order in which they were asked for last. If they are `all`, no others are
+    /// remembered any more.
+    fn queue<'a>(&self, clusters: impl Iterator<Item = &'a str>, all: bool) -> Vec<&'a str> {
         let mut state = self.state();
         state.runs += 1;
         let mut queue: Vec<_> = clusters.collect::<BTreeSet<_>>().into_iter().collect();
-        state.asked.retain(|cluster, _| queue.binary_search(&cluster.as_str()).is_ok());
+        if all {
+            state.asked.retain(|cluster, _| queue.binary_search(&cluster.as_str()).is_ok());
+        }
         queue.sort_by_key(|cluster| state.asked.get(*cluster).copied());
         queue
     }
@@ -287,13 +301,19 @@ mod tests {
     #[test]
     fn clusters_that_were_not_asked_for_longest_come_first() {
         let memory = Memory::default();
-        assert_eq!(memory.queue(["j-2", "j-1", "j-3", "j-1"].into_iter()), ["j-1", "j-2", "j-3"]);
+        let check = |met: &[&str], all, expect: &[&str]| {
+            assert_eq!(memory.queue(met.iter().copied(), all), expect, "{met:?}");
+        };
+        check(&["j-2", "j-1", "j-3", "j-1"], true, &["j-1", "j-2", "j-3"]);
         memory.asked("j-1");
-        assert_eq!(memory.queue(["j-1", "j-2", "j-3"].into_iter()), ["j-2", "j-3", "j-1"]);
+        check(&["j-1", "j-2", "j-3"], true, &["j-2", "j-3", "j-1"]);
         memory.asked("j-2");
-        assert_eq!(memory.queue(["j-1", "j-2", "j-3"].into_iter()), ["j-3", "j-1", "j-2"]);
-        // One that was away is new.
-        assert_eq!(memory.queue(["j-2"].into_iter()), ["j-2"]);
-        assert_eq!(memory.queue(["j-1", "j-2"].into_iter()), ["j-1", "j-2"]);
+        check(&["j-1", "j-2", "j-3"], true, &["j-3", "j-1", "j-2"]);
+        // Where not all were met, one that was not keeps its turn.
+        check(&["j-2"], false, &["j-2"]);
+        check(&["j-1", "j-2", "j-3"], true, &["j-3", "j-1", "j-2"]);
+        // Else one that was away is new.
+        check(&["j-2"], true, &["j-2"]);
+        check(&["j-1", "j-2"], true, &["j-1", "j-2"]);
     }
 }

@@ -12,7 +12,7 @@ macro_rules! report {
         /// The counts of one invocation, of events or of a reconcile.
         ///
         /// Every event is in exactly one of `malformed`, `unprocessable`, `no_end`, `ended`, `gone`, `early`,
-        /// `untracked`, `found_only`, `refused` and `failed`. Every token of a reconcile is in exactly one of
+        /// `untracked`, `dry_run`, `refused` and `failed`. Every token of a reconcile is in exactly one of
         /// `kept`, `expired` and `forgotten`. Every token that was to be deleted is in exactly one of `deleted`,
         /// `already_gone`, `changed`, `would_delete` and `not_deleted`.
         #[metrics(subfield)]
@@ -47,14 +47,16 @@ report! {
     /// Ends without a token that are old enough: nobody counts what has ended.
     untracked,
     /// Ends whose resource has tokens that a dry run leaves.
-    found_only,
+    dry_run,
     /// Ends for which a call will never succeed.
     refused,
     /// Ends for which a call did not succeed.
     failed,
     /// Events of a resource that the same batch has already told of: they cost no call.
     repeated,
-    /// Tokens that the reconcile looked at.
+    /// Pages of the table that the reconcile read.
+    pages,
+    /// Tokens that it looked at.
     tokens,
     /// Of these, tokens that stay.
     kept,
@@ -62,7 +64,7 @@ report! {
     expired,
     /// Of these, tokens whose resource has ended without an event.
     forgotten,
-    /// Of these, tokens that stay because nobody can read when they expire.
+    /// Of these, tokens of which nobody can read when they expire: only an end takes them.
     undated,
     /// Items that are no tokens.
     corrupt,
@@ -82,6 +84,8 @@ report! {
     clusters_unknown,
     /// Times that it did not answer; it was not asked for others then.
     clusters_failed,
+    /// Reconciles that did not come to their end: time was up, or a call failed.
+    incomplete,
 }
 
 impl Report {
@@ -94,7 +98,7 @@ impl Report {
             Decision::Concluded(Outcome::AlreadyGone, _) => self.gone += 1,
             Decision::Concluded(Outcome::Early, _) => self.early += 1,
             Decision::Concluded(Outcome::Untracked, _) => self.untracked += 1,
-            Decision::Found(_) => self.found_only += 1,
+            Decision::Found(_) => self.dry_run += 1,
             Decision::Failed(Failure::Malformed(_) | Failure::Timeless) => self.malformed += 1,
             Decision::Failed(Failure::Unprocessable(_)) => self.unprocessable += 1,
             Decision::Failed(Failure::Call { is_retryable: true, .. }) => self.failed += 1,

@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, bail};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::json;
-use tidegate_aws::{client, emr::Clusters, table::tokens::TokenTables, tokens::Tokens};
+use tidegate_aws::{client, emr::Clusters, tokens::Tokens};
 use tidegate_domain::time::EpochMillis;
 use token_sweeper::{
     config::Config,
     event::Event,
     handler::{Handled, TokenSweeper},
-    reconcile::Memory,
 };
 use tokio::time::{Duration, Instant};
 
@@ -49,18 +48,11 @@ impl Sweeper {
             _ => None,
         })
         .context("the sweeper's defaults")?;
-        debug_assert_eq!(config.table, TokenTables::of(base_name).non_fungible);
         let http = FaultyHttp::new(FaultRates::spread(FAULTS), seed);
         let emr = sdk_config(emr, FaultyHttp::new(FaultRates::default(), 0));
-        let function = TokenSweeper {
-            tokens: Tokens::new(client::dynamodb(&sdk_config(dynamodb, http.clone())), config.table, config.index),
-            clusters: config.reconcile_emr.then(|| Clusters::new(client::emr(&emr))),
-            processors: config.processors,
-            grace: config.grace,
-            dry_run: config.dry_run,
-            concurrency: config.concurrency,
-            memory: Memory::default(),
-        };
+        let dynamodb = client::dynamodb(&sdk_config(dynamodb, http.clone()));
+        let tokens = Tokens::new(dynamodb, &config.table, &config.index);
+        let function = TokenSweeper::new(config, tokens, Clusters::new(client::emr(&emr)));
         let rng = StdRng::seed_from_u64(seed);
         Ok(Self { function, http, rng, queue: Queue::default(), tally: Tally::default() })
     }

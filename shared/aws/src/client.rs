@@ -1,4 +1,4 @@
-//! SDK clients with the retry policy of a stream consumer.
+//! SDK clients with the retry policy of a function that has a deadline.
 //!
 //! The caller has a deadline of its own and ends a call that outlives it, so the SDK may try often:
 //! attempts are short, backoff is quick and jittered, and no quota of retries is shared between the

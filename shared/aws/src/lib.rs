@@ -18,7 +18,7 @@
 //! | [`dead_letters`] | records that cannot be processed are parked in a queue |
 //! | [`concurrent`] | calls for many items, some at a time |
 //! | [`settings`] | environment variables, checked |
-//! | [`client`] | SDK clients with the retry policy of a stream consumer |
+//! | [`client`] | SDK clients with the retry policy of a function that has a deadline |
 //! | [`table`] | makes the bucket table and the token tables, for the embedded services |
 //! | [`telemetry`] | logs and metrics |
 //! | [`clock`] | the time of day |

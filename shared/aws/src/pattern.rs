@@ -2,6 +2,9 @@
 //!
 //! AWS: [event patterns](https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-event-patterns.html),
 //! [their operators](https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-create-pattern-operators.html).
+//!
+//! Why not a crate? `quamina` 0.7 has neither `$or` nor the nested forms of `anything-but`, which rate-limiter-py's
+//! predicates need, and is built for thousands of patterns held against millions of events; here are a dozen.
 
 mod cidr;
 mod number;
@@ -27,7 +30,8 @@ use self::{
 ///
 /// AWS's own matcher, Event Ruler, is odd in two cases. In a list of objects, a field that must be absent must be so in
 /// all of them, unless a field before it in the alphabet has chosen one. And a field that stands both next
-/// to `$or` and in it need not match both. Here, the rules above hold there too.
+/// to `$or` and in it need not match both. Here, the rules above hold there too. As for Event Ruler, numbers are equal
+/// however they are spelled: `300` takes `300.0`.
 #[derive(Clone, Debug)]
 pub struct Pattern(Fields);
 

@@ -129,7 +129,7 @@ async fn a_dry_run_tells_what_it_would_delete_and_deletes_nothing() -> anyhow::R
     scene.put(&token("r-2", "j-1")).await?;
     let handled = scene.invoke(&[ended("j-1"), ended("j-2")], END).await?;
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["would-delete", "early"], vec!["m-1"]));
-    assert_eq!((handled.report.found_only, handled.report.would_delete, handled.report.deleted), (1, 2, 0));
+    assert_eq!((handled.report.dry_run, handled.report.would_delete, handled.report.deleted), (1, 2, 0));
     assert_eq!(scene.left().await?, ["r-1", "r-2"]);
     assert!(!scene.http.calls().contains_key("DeleteItem"));
     Ok(())
