@@ -9,11 +9,13 @@
 //! | [`cadence`] | when to aggregate again |
 //! | [`reading`] | which reports must be fetched, and which are known |
 //! | [`succession`] | which summary replaces which |
+//! | [`summary`] | what a fleet is told |
 //! | [`tally`] | [`tally::Tally`]: judgements, summed up in any order |
 
 pub mod cadence;
 pub mod reading;
 pub mod succession;
+pub mod summary;
 pub mod tally;
 
 use std::{num::NonZeroU32, time::Duration};

@@ -32,7 +32,7 @@ pub type Content = Result<Report, Reason>;
 pub enum Step {
     /// Nothing: whatever it says, this is what it is worth.
     Judged(Judgement),
-    /// Nothing: what it says is known.
+    /// Nothing: this is what it says, as is known.
     Known(Content),
     /// It must be fetched.
     Fetch,
@@ -65,6 +65,13 @@ impl Memory {
     /// Remembers what a report says that was listed or fetched with this tag, until a listing ends without it.
     pub fn remember(&mut self, key: String, tag: String, content: Content) {
         self.next.insert(key, (tag, content));
+    }
+
+    /// Goes on remembering what a report said last, and tells it, if that is known.
+    pub fn keep(&mut self, key: &str) -> Option<Content> {
+        let (key, (tag, content)) = self.last.remove_entry(key)?;
+        self.next.insert(key, (tag, content));
+        Some(content)
     }
 
     /// Ends a listing: what it did not remember is forgotten, unless it broke off before its end.
