@@ -8,7 +8,14 @@ use tidegate_aws::{
     clock,
     table::{self, tokens::TokenTables},
 };
-use tidegate_local::{keeper, progress::Progress, rates, rollup, services::Services, tokens, verdict};
+use tidegate_local::{
+    keeper,
+    progress::Progress,
+    rates, rollup,
+    s3::{EmbeddedS3, workers::Workers},
+    services::Services,
+    tokens, verdict,
+};
 use tokio::signal::ctrl_c;
 
 /// Runs clients, table, stream and functions in one process, with faults on purpose, and compares
@@ -23,6 +30,9 @@ struct Cli {
     #[command(flatten)]
     place: Place,
 }
+
+/// Where the workers' files are that are there with `--serve`.
+const FLEET: &str = "fleet/";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -114,7 +124,9 @@ async fn roll_up(options: rollup::Options, place: Place) -> anyhow::Result<ExitC
         table::tokens::create(&services.dynamodb, &TokenTables::of(&services.table))
             .await
             .context("the token tables")?;
-        println!("{}", verdict::invitation(&services));
+        let s3 = EmbeddedS3::start(None).await?;
+        let _workers = Workers::start(s3.bucket(), FLEET, 3);
+        println!("{}", verdict::invitation(&services, &s3, FLEET));
         ctrl_c().await.context("waiting for Ctrl-C")?;
     }
     Ok(ExitCode::from(outcome.exit_code()))
