@@ -8,7 +8,7 @@ use tidegate_aws::snapshots::{Outcome, Receipt};
 /// The counts of one invocation. Every record is in exactly one of `not_ours`, `changes` and `poison`,
 /// and every posting in exactly one of `posted`, `remainders`, `already_posted`, `refused` and
 /// `failed`.
-#[metrics(subfield)]
+#[metrics(rename_all = "PascalCase")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Records delivered.

@@ -20,7 +20,6 @@
 //! | [`settings`] | environment variables, checked |
 //! | [`client`] | SDK clients with the retry policy of a stream consumer |
 //! | [`table`] | makes the bucket table and the token tables, for the embedded services |
-//! | [`telemetry`] | logs and metrics |
 //! | [`clock`] | the time of day |
 //! | [`error`] | what a failed call means: try again, or not |
 
@@ -44,6 +43,5 @@ pub mod settings;
 pub mod snapshots;
 pub mod stream;
 pub mod table;
-pub mod telemetry;
 pub mod tokens;
 mod transaction;
