@@ -14,6 +14,7 @@
 //! | [`rollup`] | the run: clients, pump, comparison |
 //! | [`keeper`] | the same clients with the bucket keeper and without it, side by side |
 //! | [`tokens`] | clients that start resources, and the token sweeper that frees their tokens, or does not |
+//! | [`redrive`] | counts what is in the dead-letter queue: a command for operators |
 //! | [`progress`], [`verdict`], `sparkline` | what a person sees of it |
 //! | `process` | a function's binary as Lambda runs it, driven by a test (Linux) |
 //! | `bench` | a function's release binary, measured from outside (Linux) |
@@ -31,6 +32,7 @@ pub mod process;
 pub mod progress;
 pub mod pump;
 pub mod queue;
+pub mod redrive;
 pub mod rollup;
 pub mod services;
 mod sparkline;

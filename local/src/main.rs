@@ -8,7 +8,7 @@ use tidegate_aws::{
     clock,
     table::{self, tokens::TokenTables},
 };
-use tidegate_local::{keeper, progress::Progress, rollup, services::Services, tokens, verdict};
+use tidegate_local::{keeper, progress::Progress, redrive, rollup, services::Services, tokens, verdict};
 use tokio::signal::ctrl_c;
 
 /// Runs clients, table, stream and functions in one process, with faults on purpose, and compares
@@ -30,6 +30,8 @@ enum Command {
     Keeper(keeper::Options),
     /// Shows the token sweeper at work: the same clients with it and without it, in simulated time
     Tokens(tokens::Options),
+    /// Counts what usage-rollup's dead-letter queue holds, once; works on your account, or any endpoint
+    Redrive(redrive::Options),
     /// Measures a function's release binary: start, CPU, memory, calls
     #[cfg(target_os = "linux")]
     Bench(tidegate_local::bench::Options),
@@ -85,6 +87,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Some(Command::Keeper(options)) => keeper::demonstrate(&options).await.map(ExitCode::from),
         Some(Command::Tokens(options)) => Box::pin(tokens::demonstrate(&options)).await.map(ExitCode::from),
+        Some(Command::Redrive(options)) => Box::pin(redrive::command(options)).await.map(ExitCode::from),
         #[cfg(target_os = "linux")]
         Some(Command::Bench(options)) => tidegate_local::bench::run(options).await.map(|()| ExitCode::SUCCESS),
         None => roll_up(cli.rollup, cli.place).await,

@@ -13,7 +13,9 @@ async fn main() -> anyhow::Result<()> {
     let keeper = &BucketKeeper {
         buckets: Buckets::new(dynamodb.clone(), &config.table),
         registry: Registry::new(dynamodb, &config.table),
-        dead_letters: config.dead_letter_queue.map(|url| DeadLetterQueue::new(client::sqs(&sdk), url)),
+        dead_letters: config
+            .dead_letter_queue
+            .map(|url| DeadLetterQueue::new(client::sqs(&sdk), url, env!("CARGO_PKG_NAME"))),
         refill: config.refill,
         pressure: config.pressure,
         concurrency: config.concurrency,

@@ -12,8 +12,8 @@ impl UsageRollup {
     /// # Errors
     /// [`Diagnostic`], Lambda's own kind, if nothing can be said of single records.
     pub async fn invoke(&self, invocation: Invocation<'_, StreamEvent>) -> Result<DynamoDbEventResponse, Diagnostic> {
-        let (batch, _, deadline, teller) = invocation.into_parts();
-        let handled = self.handle(&batch, deadline).await;
+        let (batch, now, deadline, teller) = invocation.into_parts();
+        let handled = self.handle(&batch, now, deadline).await;
         teller.tell("batch", handled.report);
         handled.answer.map_err(|error| diagnostic("Unreportable", &error))
     }

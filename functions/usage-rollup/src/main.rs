@@ -12,7 +12,10 @@ async fn main() -> anyhow::Result<()> {
     let function = &UsageRollup {
         windows: config.windows,
         snapshots: Snapshots::new(client::dynamodb(&sdk), config.table, config.retention_days),
-        dead_letters: config.dead_letter_queue.map(|url| DeadLetterQueue::new(client::sqs(&sdk), url)),
+        dead_letters: config
+            .dead_letter_queue
+            .map(|url| DeadLetterQueue::new(client::sqs(&sdk), url, env!("CARGO_PKG_NAME"))),
+        give_up_after: config.give_up_after,
         concurrency: config.concurrency,
     };
     process::run(telemetry, async |invocation| function.invoke(invocation).await).await

@@ -69,7 +69,7 @@ async fn what_goes_well_is_one_line_without_any_of_it() {
     let log = function.log().await.unwrap();
     let [line] = &log[..] else { panic!("{log:#?}") };
     assert_eq!((&line["function_request_id"], &line["Posted"]), (&json!(answer.request_id), &json!(12)));
-    assert!(!line.to_string().contains("user-"), "no tenant is named: {line:#}");
+    assert!(!line.to_string().contains("solo-"), "no tenant is named: {line:#}");
 }
 
 #[tokio::test]

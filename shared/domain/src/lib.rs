@@ -11,6 +11,7 @@
 //! | [`level`] | [`level::Level`]: what has accrued and is not in the tokens, no less than is known |
 //! | [`pressure`] | whether a bucket is written too hard, and more shards would help |
 //! | [`recent`] | [`recent::Recent`]: a bounded memory |
+//! | [`redrive`] | whether a record that was parked or given up is still to be counted |
 //! | [`refill`] | what has accrued, and whether to write it |
 //! | [`repair`] | what a shard must be told, because nothing else tells it |
 //! | [`sequence`] | [`sequence::SequenceNumber`]: the order of a stream's records |
@@ -78,6 +79,7 @@ pub mod bucket;
 pub mod level;
 pub mod pressure;
 pub mod recent;
+pub mod redrive;
 pub mod refill;
 pub mod repair;
 pub mod sequence;
