@@ -98,7 +98,7 @@ async fn a_message_is_hidden_from_others_until_it_is_given_back_or_gone_for_good
     for record in ["first", "second"] {
         letters.park(&letter(record)).await.unwrap();
     }
-    let receive = async || letters.receive(Duration::from_secs(60), Duration::ZERO).await.unwrap();
+    let receive = async || letters.receive(Duration::from_mins(1), Duration::ZERO).await.unwrap();
     let received = receive().await;
     let bodies: Vec<_> = received.iter().map(|message| message.body.as_str()).collect();
     assert_eq!(bodies, ["first", "second"]);

@@ -34,11 +34,11 @@ where
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be waited for")?;
     let handler = &handler;
     let service = service_fn(async move |event: LambdaEvent<E>| -> Result<A, Diagnostic> {
-        let handled = async { handler(Invocation::new(event, telemetry)?).await }.await;
-        if let Err(Diagnostic { error_type, error_message }) = &handled {
+        let answer = async { handler(Invocation::new(event, telemetry)?).await }.await;
+        if let Err(Diagnostic { error_type, error_message }) = &answer {
             tracing::error!(error_type, error = error_message, "invocation failed");
         }
-        handled
+        answer
     });
     let runtime = Runtime::new(service).layer(layer_fn(|inner| Spanned { inner, telemetry }));
     tokio::select! {
