@@ -18,7 +18,7 @@ use tidegate_aws::{
     stream::{Record, decode},
 };
 use tidegate_domain::{
-    redrive::{Decision, Origin},
+    redrive::{Decision, Origin, may_come_again},
     time::EpochMillis,
     usage,
     window::Window,
@@ -175,8 +175,10 @@ impl Redriver {
                     Some(other) => return unsettled(&format!("it was parked by {other}")),
                     None => return unsettled("it is neither a parked record nor a failure message"),
                 }
-                let origin = Origin::Letter { unsure: message.attributes.contains_key(UNSURE) };
                 let only = message.attributes.get(SNAPSHOT).map(String::as_str);
+                let unsure = message.attributes.contains_key(UNSURE);
+                let origin =
+                    if only.is_some() { Origin::Letter { unsure, may_come_again: true } } else { Origin::Poison };
                 self.settle_record(&message.body, only, origin, now, summary).await
             }
         }
@@ -226,6 +228,12 @@ impl Redriver {
             Ok(Record::NotOurs) => return Ok(()),
             Err(error) => return Err(Left::Unsettled(format!("the record cannot be decoded: {error}"))),
         };
+        let origin = match origin {
+            Origin::Letter { unsure, .. } => {
+                Origin::Letter { unsure, may_come_again: may_come_again(change.created, now) }
+            }
+            origin => origin,
+        };
         let windows = if only.is_some() { &Window::ALL[..] } else { &self.windows };
         let mut undecided = Vec::new();
         for posting in usage::fold(&[change], windows) {
@@ -238,8 +246,13 @@ impl Redriver {
                 let decision = decision
                     .map_err(|error| Left::Unsettled(format!("record {sequence} of {snapshot}: {}", causes(&error))))?;
                 summary.count(decision);
-                if decision == Decision::Undecided {
-                    undecided.push(format!("{sequence} of {snapshot}"));
+                match decision {
+                    Decision::Undecided => undecided.push(format!("{sequence} of {snapshot}")),
+                    Decision::Waiting => {
+                        let reason = "may still be counted by the function: try again when it is a day old";
+                        return Err(Left::Unsettled(format!("record {sequence} of {snapshot} {reason}")));
+                    }
+                    Decision::Count | Decision::AlreadyRedriven | Decision::AlreadyCounted => {}
                 }
             }
         }

@@ -43,6 +43,7 @@ impl fmt::Display for Summary {
             (Decision::Count, counted),
             (Decision::AlreadyRedriven, "already redriven"),
             (Decision::AlreadyCounted, "already counted by the function"),
+            (Decision::Waiting, "waiting"),
             (Decision::Undecided, "undecided"),
         ] {
             rows.push((name, self.decisions.get(&decision).copied().unwrap_or_default()));

@@ -1,7 +1,7 @@
 //! Redrive: what was parked or given up is counted, once, however often it is asked for.
 //!
 //! A record and a snapshot are counted by one transaction: the snapshot's counters, on condition that its
-//! watermark is still the one that was seen, and a marker, on condition that there is none.
+//! watermark is still the one that was seen where that matters, and a marker, on condition that there is none.
 
 use aws_sdk_dynamodb::{operation::transact_write_items::TransactWriteItemsError, types::AttributeValue};
 use tidegate_domain::{
@@ -19,7 +19,7 @@ use crate::{
     expression::text,
     schema::{
         self, PK, SK,
-        system::{FROM_STREAM, LAST, PARTITION},
+        system::{LAST, PARTITION},
     },
     snapshots::{self, Snapshots, evidence, own_key},
     transaction,
@@ -77,25 +77,9 @@ impl Redrive {
         let period = posting.snapshot().period;
         let item = self.snapshots.read(posting.snapshot()).await?;
         let watermark = snapshots::watermarks(posting, item.as_ref())?.remove(&bucket.shard);
-        let raised = match &watermark {
-            Some(watermark) => self.marker(bucket, period, watermark).await?,
-            None => None,
-        };
-        let from_stream = match raised {
-            Some(marker) => sequence(&marker, FROM_STREAM)?,
-            None => watermark,
-        };
-        let redriven = self.marker(bucket, period, &record).await?.is_some();
-        Ok(Evidence { watermark, from_stream, redriven, late: self.is_late(bucket, period, record).await? })
-    }
-
-    async fn marker(
-        &self,
-        bucket: &BucketKey<'_>,
-        period: Period,
-        record: &SequenceNumber,
-    ) -> Result<Option<Item>, StoreError> {
-        self.snapshots.get(own_key(&schema::redriven_sk(bucket, period, record))).await
+        let marker = own_key(&schema::redriven_sk(bucket, period, &record));
+        let redriven = self.snapshots.get(marker).await?.is_some();
+        Ok(Evidence { watermark, redriven, late: self.is_late(bucket, period, record).await? })
     }
 
     /// Whether a late span holds the record: if one does, it is the last that begins at or before it.
@@ -132,19 +116,16 @@ impl Redrive {
     ) -> Result<bool, StoreError> {
         let watermark = schema::snapshot_watermark(bucket.shard);
         let expression = self.snapshots.expression(posting, |expression, _| match seen.watermark {
-            Some(known) if known >= record => expression.compare(watermark, "=", text(known.padded())),
-            Some(known) => {
-                let known = expression.value(text(known.padded()));
-                let (name, _) = expression.set(watermark, text(record.padded()));
-                expression.require(&format!("{name} = {known}"));
-            }
+            // It only rises, so the decision stands.
+            Some(known) if known >= record => {}
+            Some(known) => expression.compare(watermark, "=", text(known.padded())),
             None => {
-                let (name, _) = expression.set(watermark, text(record.padded()));
+                let name = expression.name(watermark);
                 expression.require(&format!("attribute_not_exists({name})"));
             }
         });
         let marker = schema::redriven_sk(bucket, posting.snapshot().period, &record);
-        let marker = evidence(&marker, now, seen.from_stream.map(|watermark| (FROM_STREAM, watermark)));
+        let marker = evidence(&marker, now, None);
         let (client, table) = (self.snapshots.client(), self.snapshots.table());
         let items = transaction::count(table, snapshots::key(posting.snapshot()), expression, vec![marker], true)?;
         match client.transact_write_items().set_transact_items(Some(items)).send().await {

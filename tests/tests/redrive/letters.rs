@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures::future;
 use serde_json::json;
-use tidegate_domain::redrive::Decision;
+use tidegate_domain::{redrive::Decision, time::EpochMillis};
 use tidegate_local::{
     faults::{FaultRates, FaultyHttp},
     queue::Message,
@@ -62,18 +62,42 @@ async fn a_record_that_is_older_than_its_snapshots_watermark_counts_once() -> an
 }
 
 #[tokio::test]
-async fn a_record_that_nothing_came_after_counts_once_even_if_it_is_delivered_then() -> anyhow::Result<()> {
-    let scene = Scene::new(FaultRates::default(), 0).await?;
-    for at in [4, 1, 3] {
-        let attributes = [("function", "usage-rollup"), ("reason", "none")];
-        let attributes = attributes.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        scene.services.queue.put(Message { body: acquire(at).to_string(), attributes });
+async fn a_record_that_nothing_came_after_waits_until_it_cannot_be_delivered() -> anyhow::Result<()> {
+    for is_delivered in [false, true] {
+        let scene = Scene::new(FaultRates::default(), 0).await?;
+        let busy = FaultyHttp::new(FaultRates { throttled: 1.0, ..FaultRates::default() }, 0);
+        let function = tidegate_local::rollup::function(&scene.services, &busy);
+        let batch = event(&[acquire(1)])?;
+        function.handle(&batch, later(), Instant::now() + Duration::from_millis(400)).await;
+        let summary = redrive(&scene).await?;
+        assert_eq!((decided(&summary, Decision::Waiting), summary.deleted, summary.left.len()), (3, 0, 3), "{summary}");
+
+        if is_delivered {
+            // The answer was lost, and the table has recovered.
+            assert_eq!(scene.invoke_at(later(), &batch).await.report.posted, 3);
+        }
+        let tomorrow = EpochMillis::new(later().get() + 18 * 3_600_000)?;
+        let summary = redriver(&scene).run(tomorrow).await?;
+        let decision = if is_delivered { Decision::AlreadyCounted } else { Decision::Count };
+        assert_eq!((decided(&summary, decision), summary.deleted), (3, 3), "{summary}");
+        assert_eq!(tokens(&scene).await?, (2, 1));
     }
-    assert_eq!(decided(&redrive(&scene).await?, Decision::Count), 9);
+    Ok(())
+}
+
+#[tokio::test]
+async fn poison_among_late_records_counts_once_it_can_be_read() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let mut poison = acquire(1);
+    poison["dynamodb"]["NewImage"]["b_rpm_tc"] = json!({"N": "0.5"});
+    let handled = scene.invoke_at(later(), &event(&[acquire(0), poison, acquire(2)])?).await;
+    assert_eq!((failure(&handled), handled.report.parked, handled.report.late), (None, 1, 3));
+    assert_eq!(redrive(&scene).await?.left.len(), 1);
+    // A new version knows what the record says.
+    let [letter] = &scene.services.queue.messages()[..] else { panic!("one letter") };
+    scene.services.queue.put(Message { body: acquire(1).to_string(), ..letter.clone() });
+    assert_eq!(decided(&redrive(&scene).await?, Decision::Count), 3);
     assert_eq!(tokens(&scene).await?, (6, 3));
-    let handled = scene.invoke(&event(&[acquire(3), acquire(4), acquire(5)])?).await;
-    assert_eq!(failure(&handled), None);
-    assert_eq!(tokens(&scene).await?, (8, 4));
     Ok(())
 }
 
@@ -120,7 +144,7 @@ async fn records_that_a_snapshot_refused_count_once_it_is_mended() -> anyhow::Re
     let text = |value: &str| AttributeValue::S(value.to_owned());
     let spoilt = scene.services.dynamodb.put_item().table_name(&scene.services.table).item("rpm", text("many"));
     spoilt.item("PK", text(DAILY.0)).item("SK", text(DAILY.1)).send().await?;
-    for (now, at) in [(tidegate_domain::time::EpochMillis::EPOCH, 0), (later(), 1)] {
+    for (now, at) in [(EpochMillis::EPOCH, 0), (later(), 1)] {
         let handled = scene.invoke_at(now, &event(&[acquire(at)])?).await;
         assert_eq!((failure(&handled), handled.report.refused, handled.report.parked), (None, 1, 1), "{handled:?}");
     }

@@ -21,9 +21,6 @@ pub const REDRIVEN: &str = "REDRIVEN#";
 /// Ours. Prefix of the name of a late span: [`late_sk`](super::late_sk).
 pub const LATE: &str = "LATE#";
 
-/// Ours. Of a marker: the watermark of the record's bucket shard as the stream had left it, as 40 digits; absent if
-/// there was none.
-pub const FROM_STREAM: &str = "from_stream";
 /// Ours. Of a late span: the last record that was counted, as 40 digits; the first is in its key.
 pub const LAST: &str = "last";
 
