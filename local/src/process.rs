@@ -120,6 +120,19 @@ impl Process {
         Ok(message)
     }
 
+    /// Tells the process to end, by SIGTERM, which it must do well; what it wrote, as [`Self::log`] has it.
+    ///
+    /// # Errors
+    /// If it hangs, ends badly, or wrote anything else.
+    pub async fn terminate(mut self) -> anyhow::Result<Vec<Value>> {
+        let id = self.child.id().context("it has ended")?;
+        let told = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id.to_string()]).status().await?;
+        ensure!(told.success(), "the signal could not be sent: {told}");
+        let status = timeout(LIMIT, self.child.wait()).await.context("it does not end")??;
+        ensure!(status.success(), "{status}");
+        self.log().await
+    }
+
     async fn asks_for_the_next_event(&mut self) -> anyhow::Result<()> {
         let Self { child, runtime_api, .. } = self;
         watched(child, runtime_api.polled()).await.map(drop)
@@ -131,7 +144,10 @@ impl Process {
     /// # Errors
     /// If it wrote anything else.
     pub async fn log(mut self) -> anyhow::Result<Vec<Value>> {
-        self.child.start_kill()?;
+        // It may have ended by itself.
+        if self.child.try_wait()?.is_none() {
+            self.child.start_kill()?;
+        }
         let output = timeout(LIMIT, self.child.wait_with_output()).await.context("it does not end")??;
         ensure!(output.stderr.is_empty(), "stderr: {}", String::from_utf8_lossy(&output.stderr));
         let lines = String::from_utf8(output.stdout)?;

@@ -15,9 +15,11 @@ use axum::{
     http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot, task};
+
+use self::consumption::Stored;
 
 /// The most bytes of a message: its body and its attributes' names, types and values.
 ///
@@ -35,8 +37,9 @@ pub struct Message {
 
 /// A standard queue, empty at first, served on loopback until it is dropped.
 ///
-/// It understands `SendMessage` and nothing else. Its answers lack MD5 digests, which the SDK for
-/// Rust does not look at.
+/// It understands `SendMessage`, `ReceiveMessage`, `DeleteMessage` and `ChangeMessageVisibility`. It knows no time:
+/// a message that was received stays hidden until it is given back. Its answers lack MD5 digests, which the SDK
+/// for Rust does not look at.
 #[derive(Debug)]
 pub struct EmbeddedQueue {
     endpoint: String,
@@ -53,7 +56,8 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    messages: Vec<Message>,
+    messages: Vec<Stored>,
+    sent: usize,
     refuses: bool,
     refused: usize,
 }
@@ -96,10 +100,15 @@ impl EmbeddedQueue {
         &self.queue.url
     }
 
-    /// The messages taken so far, oldest first.
+    /// The messages in the queue, hidden ones included, oldest first.
     #[must_use]
     pub fn messages(&self) -> Vec<Message> {
-        self.queue.state().messages.clone()
+        self.queue.state().messages.iter().map(|stored| stored.message.clone()).collect()
+    }
+
+    /// Puts a message into the queue, as another service would.
+    pub fn put(&self, message: Message) {
+        self.queue.state().store(message);
     }
 
     /// Refuses every message from now on, as if the queue had been deleted (400, `QueueDoesNotExist`,
@@ -166,7 +175,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, request: SendMessage) -> Result<usize, Error> {
+    fn take(&self, request: SendMessage) -> Result<Value, Error> {
         let mut state = self.state();
         if state.refuses {
             state.refused += 1;
@@ -178,25 +187,27 @@ impl Queue {
         if request.bytes() > MAX_MESSAGE_BYTES {
             return Err(Error::TooLong);
         }
-        state.messages.push(request.into_message());
-        Ok(state.messages.len())
+        Ok(json!({ "MessageId": state.store(request.into_message()) }))
     }
 }
 
 async fn answer(State(queue): State<Arc<Queue>>, headers: HeaderMap, body: Bytes) -> Response {
-    if headers.get("x-amz-target").is_none_or(|target| target != "AmazonSQS.SendMessage") {
-        return Error::UnknownOperation.into_response();
-    }
-    let taken = match serde_json::from_slice(&body) {
-        Ok(request) => queue.take(request),
-        Err(_) => Err(Error::Malformed),
+    let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
+    let done = match target {
+        "AmazonSQS.SendMessage" => read(&body).and_then(|request| queue.take(request)),
+        "AmazonSQS.ReceiveMessage" => read(&body).and_then(|request| queue.receive(&request)),
+        "AmazonSQS.DeleteMessage" => read(&body).and_then(|request| queue.delete(&request)),
+        "AmazonSQS.ChangeMessageVisibility" => read(&body).and_then(|request| queue.change_visibility(&request)),
+        _ => Err(Error::UnknownOperation),
     };
-    match taken {
-        Ok(number) => {
-            json_answer(StatusCode::OK, &json!({ "MessageId": format!("00000000-0000-4000-8000-{number:012}") }))
-        }
+    match done {
+        Ok(answer) => json_answer(StatusCode::OK, &answer),
         Err(error) => error.into_response(),
     }
+}
+
+fn read<R: DeserializeOwned>(body: &[u8]) -> Result<R, Error> {
+    serde_json::from_slice(body).map_err(|_| Error::Malformed)
 }
 
 fn json_answer(status: StatusCode, body: &serde_json::Value) -> Response {
@@ -207,6 +218,7 @@ fn json_answer(status: StatusCode, body: &serde_json::Value) -> Response {
 enum Error {
     Malformed,
     NoSuchQueue,
+    NoSuchReceipt,
     TooLong,
     UnknownOperation,
 }
@@ -218,13 +230,19 @@ impl IntoResponse for Error {
                 StatusCode::BAD_REQUEST,
                 "com.amazon.coral.service#SerializationException",
                 "MalformedInput;Sender",
-                "The request is not a SendMessage request.",
+                "The request is not one of this operation.",
             ),
             Self::NoSuchQueue => (
                 StatusCode::BAD_REQUEST,
                 "com.amazonaws.sqs#QueueDoesNotExist",
                 "AWS.SimpleQueueService.NonExistentQueue;Sender",
                 "The specified queue does not exist.",
+            ),
+            Self::NoSuchReceipt => (
+                StatusCode::BAD_REQUEST,
+                "com.amazonaws.sqs#ReceiptHandleIsInvalid",
+                "ReceiptHandleIsInvalid;Sender",
+                "The input receipt handle is invalid.",
             ),
             Self::TooLong => (
                 StatusCode::BAD_REQUEST,
@@ -236,7 +254,7 @@ impl IntoResponse for Error {
                 StatusCode::BAD_REQUEST,
                 "com.amazon.coral.service#UnknownOperationException",
                 "InvalidAction;Sender",
-                "This queue understands SendMessage only.",
+                "This queue does not understand the operation.",
             ),
         };
         // Where there is this header, its code is the one that the SDK reports.
@@ -245,5 +263,6 @@ impl IntoResponse for Error {
     }
 }
 
+mod consumption;
 #[cfg(test)]
 mod tests;

@@ -2,16 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
 use aws_sdk_dynamodbstreams::{
     Client,
     types::{AttributeValue, Record, ShardIteratorType},
 };
 use aws_smithy_types::base64;
 use serde_json::{Map, Value, json};
-use tidegate_domain::time::EpochMillis;
+use tidegate_domain::{sequence::SequenceNumber, time::EpochMillis};
 
 use crate::mapping::StreamRecord;
+
+/// A page of a stream may be empty although records follow; so many in a row, and more, tell that none do.
+///
+/// AWS: [GetRecords](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_streams_GetRecords.html).
+const EMPTY_PAGES: usize = 50;
 
 /// A reader of all shards of a table's stream, from the trim horizon on.
 #[derive(Debug)]
@@ -45,7 +50,7 @@ impl StreamReader {
                 let found = page.records.unwrap_or_default();
                 let empty = found.is_empty();
                 for record in found {
-                    records.push(lambda_record(record, created, &self.arn)?);
+                    records.push(lambda_record(record, created.get() / 1000, &self.arn)?);
                 }
                 if empty {
                     break;
@@ -79,11 +84,52 @@ impl StreamReader {
     }
 }
 
-fn lambda_record(record: Record, created: EpochMillis, arn: &str) -> anyhow::Result<StreamRecord> {
+/// The records of one shard from `start` to `end`, with the times that the stream gives them.
+///
+/// # Errors
+/// When the shard cannot be read, or no longer holds all of them.
+pub async fn range(
+    client: &Client,
+    arn: &str,
+    shard: &str,
+    start: SequenceNumber,
+    end: SequenceNumber,
+) -> anyhow::Result<Vec<StreamRecord>> {
+    let iterator = client.get_shard_iterator().stream_arn(arn).shard_id(shard);
+    let iterator = iterator.shard_iterator_type(ShardIteratorType::AtSequenceNumber).sequence_number(start.as_str());
+    let mut next = iterator.send().await.context("finding the first record")?.shard_iterator;
+    let mut records = Vec::new();
+    let mut empty_pages = 0;
+    while let Some(at) = next.take() {
+        let page = client.get_records().shard_iterator(at).send().await.context("reading the stream")?;
+        let found = page.records.unwrap_or_default();
+        empty_pages += usize::from(found.is_empty());
+        for record in found {
+            let created = record.dynamodb.as_ref().and_then(|change| change.approximate_creation_date_time);
+            let record = lambda_record(record, created.context("a stream record has no time")?.secs(), arn)?;
+            let sequence = SequenceNumber::parse(&record.sequence)?;
+            ensure!(sequence >= start, "record {sequence} comes before {start}");
+            ensure!(!records.is_empty() || sequence == start, "the stream no longer holds record {start}");
+            if sequence <= end {
+                records.push(record);
+            }
+            if sequence >= end {
+                return Ok(records);
+            }
+        }
+        if empty_pages < EMPTY_PAGES {
+            next = page.next_shard_iterator;
+        }
+    }
+    bail!("the stream's shard does not hold record {end}")
+}
+
+/// `created` is in epoch seconds.
+fn lambda_record(record: Record, created: i64, arn: &str) -> anyhow::Result<StreamRecord> {
     let change = record.dynamodb.context("a stream record has no change")?;
     let sequence = change.sequence_number.context("a stream record has no sequence number")?;
     let mut dynamodb = json!({
-        "ApproximateCreationDateTime": created.get() / 1000,
+        "ApproximateCreationDateTime": created,
         "Keys": item(change.keys.unwrap_or_default()),
         "SequenceNumber": sequence,
         "SizeBytes": change.size_bytes,

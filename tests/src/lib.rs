@@ -56,7 +56,12 @@ impl Scene {
 
     /// One invocation with more time than it needs.
     pub async fn invoke(&self, event: &StreamEvent) -> Handled {
-        self.function.handle(event, Instant::now() + Duration::from_mins(1)).await
+        self.invoke_at(EpochMillis::EPOCH, event).await
+    }
+
+    /// The same at a moment at which the records may be old.
+    pub async fn invoke_at(&self, now: EpochMillis, event: &StreamEvent) -> Handled {
+        self.function.handle(event, now, Instant::now() + Duration::from_mins(1)).await
     }
 
     /// The snapshots, as the clients' readers read them.

@@ -60,6 +60,18 @@ fn the_embedded_services_stay_out_of_what_is_deployed() -> anyhow::Result<()> {
 }
 
 #[test]
+fn every_function_is_run_in_the_same_way() -> anyhow::Result<()> {
+    for member in members()?.iter().filter(|member| member.starts_with("functions/")) {
+        let manifest = manifest(member)?;
+        let dependencies = manifest["dependencies"].as_table().cloned().unwrap_or_default();
+        assert!(dependencies.contains_key("tidegate-lambda"), "{member}");
+        // The Lambda runtime comes through that crate, and with it what becomes of panics.
+        assert!(!dependencies.contains_key("lambda_runtime"), "{member}");
+    }
+    Ok(())
+}
+
+#[test]
 fn no_source_file_outgrows_its_reader() -> anyhow::Result<()> {
     let mut folders = vec![root()];
     while let Some(folder) = folders.pop() {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
 use tidegate_aws::{snapshots::Snapshots, stream::StreamEvent};
-use tidegate_domain::window::Window;
+use tidegate_domain::{time::EpochMillis, window::Window};
 use tidegate_local::faults::FaultRates;
 use tidegate_tests::{Scene, event, failure};
 use tokio::time::{Duration, Instant};
@@ -192,7 +192,7 @@ async fn what_does_not_succeed_in_time_is_named_and_may_come_again() -> anyhow::
         .map(|at| change(at.unsigned_abs(), 0, CREATED + 3600 * at, &[("rpm", at * 1000, at * 1000 + 1000)]))
         .collect();
     let batch = event(&records)?;
-    let handled = scene.function.handle(&batch, Instant::now()).await;
+    let handled = scene.function.handle(&batch, EpochMillis::EPOCH, Instant::now()).await;
     assert_eq!(failure(&handled), Some(sequence_text(3)));
     assert!(handled.report.failed > 0 && handled.report.posted < handled.report.postings);
     assert_eq!(failure(&scene.invoke(&batch).await), None);
@@ -211,7 +211,7 @@ async fn a_table_that_answers_only_with_errors_makes_the_batch_fail_at_its_lowes
         let scene = Scene::new(rates, 0).await?;
         let records = [change(8, 0, CREATED, &[("rpm", 0, 1000)]), change(9, 1, CREATED, &[("rpm", 0, 1000)])];
         let deadline = Instant::now() + Duration::from_millis(200);
-        let handled = scene.function.handle(&event(&records)?, deadline).await;
+        let handled = scene.function.handle(&event(&records)?, EpochMillis::EPOCH, deadline).await;
         assert_eq!(failure(&handled), Some(sequence_text(8)));
         assert_eq!((handled.report.failed, scene.http.writes()), (3, 0));
         assert!(Instant::now() >= deadline, "calls are tried again until there is no time left");
@@ -225,7 +225,7 @@ async fn a_table_that_does_not_answer_makes_the_batch_fail_in_time() -> anyhow::
     let scene = Scene::new(FaultRates::default(), 0).await?;
     scene.http.crash_after(0);
     let batch = event(&[change(8, 0, CREATED, &[("rpm", 0, 1000)])])?;
-    let handled = scene.function.handle(&batch, Instant::now() + Duration::from_millis(100)).await;
+    let handled = scene.function.handle(&batch, EpochMillis::EPOCH, Instant::now() + Duration::from_millis(100)).await;
     assert_eq!((failure(&handled), handled.report.failed), (Some(sequence_text(8)), 3));
     Ok(())
 }

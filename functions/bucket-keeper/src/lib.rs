@@ -11,14 +11,12 @@
 //! | [`repair`] | the sharded buckets, one after the other |
 //! | [`memory`] | what a process remembers, and may forget |
 //! | [`report`] | what an invocation did, in numbers |
-//! | [`metrics`] | those numbers as CloudWatch metrics |
 
 pub mod config;
 pub mod event;
 pub mod handler;
 mod invocation;
 pub mod memory;
-pub mod metrics;
 pub mod repair;
 pub mod report;
 mod shards;

@@ -14,7 +14,7 @@ macro_rules! report {
         /// `lost` and `missed`, unless its bucket is in `failed` or `refused`. A repair counts a bucket that is
         /// unfamiliar or has expired once, and none of its shards; so does a batch whose splits are given up
         /// because another shard is unfamiliar.
-        #[metrics(subfield)]
+        #[metrics(rename_all = "PascalCase")]
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Report {
             $($(#[doc = $doc])+ #[metrics(unit = Count)] pub $name: usize,)+

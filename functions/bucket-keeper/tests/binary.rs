@@ -103,7 +103,7 @@ async fn the_log_is_json_and_tells_which_invocation_a_poison_record_was_in() {
     let log = function.log().await.unwrap();
     let about: Vec<_> = log.iter().filter(|line| line["sequence"] == *sequence).collect();
     assert!(matches!(about[..], [line] if line["level"] == "ERROR"), "{log:#?}");
-    assert_eq!(about[0]["span"]["requestId"], answer.request_id, "{log:#?}");
+    assert_eq!(about[0]["function_request_id"], answer.request_id, "{log:#?}");
     let metrics = log.iter().filter(|line| line.get("_aws").is_some());
     let kinds: Vec<_> = metrics.map(|line| &line["kind"]).collect();
     assert_eq!(kinds, ["repair", "batch"], "a line of metrics an invocation: {log:#?}");

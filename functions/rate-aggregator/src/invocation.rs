@@ -2,56 +2,51 @@
 
 use std::{
     collections::BTreeMap,
-    error::Error,
     hash::{BuildHasher as _, RandomState},
 };
 
-use lambda_runtime::{Diagnostic, LambdaEvent};
-use tidegate_aws::{clock, error::causes, telemetry::Metrics};
+use tidegate_aws::{clock, error::causes};
 use tidegate_domain::rates::cadence::{Pace, wait};
+use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
     event::{Answer, Event, JobTold},
     handler::{Aggregation, RateAggregator},
     job::{Aggregated, Outcome},
-    metrics,
-    report::{Failures, Summed},
+    report::{AggregationReport, Failures, Summed},
     time::Times,
 };
 
 impl RateAggregator {
-    /// Does what the event asks for, and emits what it came to.
+    /// Does what the event asks for, and tells what it came to.
     ///
     /// # Errors
     /// [`Diagnostic`], Lambda's own kind, if the last aggregation of a job failed, or if the system's clock is beyond
     /// all calendars.
-    pub async fn invoke(&self, event: LambdaEvent<Event>, metrics: &Metrics) -> Result<Answer, Diagnostic> {
-        let started = Instant::now();
-        let id = &event.context.request_id;
-        let deadline = clock::answer_by(event.context.deadline).map_err(|error| diagnostic("ClockError", &error))?;
+    pub async fn invoke(&self, invocation: Invocation<'_, Event>) -> Result<Answer, Diagnostic> {
+        let (event, mut began, deadline, teller) = invocation.into_parts();
         let (mut summed, mut pace) = (Summed::default(), Pace::default());
         let last = loop {
             let start = Instant::now();
-            let began = clock::now().map_err(|error| diagnostic("ClockError", &error))?;
             let aggregation = Box::pin(self.aggregate(began, Times::new(start, self.interval, deadline))).await;
             summed.aggregations += 1;
             summed.failed += usize::from(aggregation.error.is_some());
             summed.jobs = aggregation.jobs.len();
             for aggregated in &aggregation.jobs {
                 summed.count(&aggregated.outcome);
-                metrics.emit(&metrics::aggregation(id, aggregated));
+                teller.tell_part("aggregation", AggregationReport::of(aggregated));
             }
             pace.took(start.elapsed());
             let next = start + wait(self.interval, chance());
-            if event.payload == Event::Once || !pace.has_room(deadline.saturating_duration_since(next)) {
+            if event == Event::Once || !pace.has_room(deadline.saturating_duration_since(next)) {
                 break aggregation;
             }
             sleep_until(next).await;
+            began = clock::now().map_err(|error| diagnostic("ClockError", &error))?;
         };
-        let kind = if event.payload == Event::Once { "once" } else { "schedule" };
         let aggregations = summed.aggregations;
-        metrics.emit(&metrics::invocation(id, kind, started.elapsed(), summed));
+        teller.tell(if event == Event::Once { "once" } else { "schedule" }, summed);
         match self.failures(&last) {
             Some(failures) => Err(diagnostic("AggregationError", &failures)),
             None => Ok(Answer { aggregations, jobs: last.jobs.iter().filter_map(told).collect() }),
@@ -84,8 +79,4 @@ fn told(job: &Aggregated) -> Option<JobTold> {
 fn chance() -> f64 {
     let drawn = u32::try_from(RandomState::new().hash_one(0_u8) >> 32).unwrap_or_default();
     f64::from(drawn) / f64::from(u32::MAX)
-}
-
-fn diagnostic(error_type: &str, error: &(dyn Error + 'static)) -> Diagnostic {
-    Diagnostic { error_type: error_type.to_owned(), error_message: causes(error) }
 }

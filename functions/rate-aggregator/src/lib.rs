@@ -10,14 +10,12 @@
 //! | [`time`] | when an aggregation must be done with what |
 //! | `invocation` | one invocation as Lambda makes it: aggregations until its time is nearly up |
 //! | [`report`] | what an aggregation and an invocation did, in numbers |
-//! | [`metrics`] | those numbers as CloudWatch metrics |
 
 pub mod config;
 pub mod event;
 pub mod handler;
 mod invocation;
 pub mod job;
-pub mod metrics;
 mod publication;
 pub mod report;
 pub mod time;

@@ -12,7 +12,40 @@ use tidegate_domain::{
     time::EpochMillis,
 };
 
-use crate::job::Outcome;
+use crate::job::{Aggregated, Outcome};
+
+/// The aggregation of one job, as it is told.
+#[metrics(rename_all = "PascalCase")]
+#[derive(Debug)]
+pub struct AggregationReport {
+    /// The job's prefix: not a dimension, since jobs come and go.
+    #[metrics(name = "prefix")]
+    prefix: String,
+    /// What became of the summary.
+    #[metrics(name = "outcome")]
+    outcome: &'static str,
+    /// How many workers were rejected, by reason.
+    #[metrics(name = "rejections")]
+    rejections: String,
+    /// How long it took.
+    #[metrics(unit = Millisecond)]
+    aggregation_time: Duration,
+    /// Its numbers.
+    #[metrics(flatten)]
+    report: Report,
+}
+
+impl AggregationReport {
+    pub(crate) fn of(aggregated: &Aggregated) -> Self {
+        Self {
+            prefix: aggregated.prefix.clone(),
+            outcome: aggregated.outcome_name(),
+            rejections: rejections(&aggregated.tally),
+            aggregation_time: aggregated.took,
+            report: aggregated.report.clone(),
+        }
+    }
+}
 
 /// What the aggregation of one job came to.
 ///
@@ -77,7 +110,7 @@ pub fn rejections(tally: &Tally) -> String {
 }
 
 /// What an invocation came to: of how many aggregations of jobs the summary went which way.
-#[metrics(subfield)]
+#[metrics(rename_all = "PascalCase")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summed {
     /// Times that it aggregated.

@@ -9,13 +9,11 @@
 //! | [`reconcile`] | all tokens, page by page: what no event told of |
 //! | `invocation` | one invocation as Lambda makes it |
 //! | [`report`] | what an invocation did, in numbers |
-//! | [`metrics`] | those numbers as CloudWatch metrics |
 
 pub mod config;
 pub mod decision;
 pub mod event;
 pub mod handler;
 mod invocation;
-pub mod metrics;
 pub mod reconcile;
 pub mod report;

@@ -15,7 +15,7 @@ macro_rules! report {
         /// `untracked`, `dry_run`, `refused` and `failed`. Every token of a reconcile is in exactly one of
         /// `kept`, `expired` and `forgotten`. Every token that was to be deleted is in exactly one of `deleted`,
         /// `already_gone`, `changed`, `would_delete` and `not_deleted`.
-        #[metrics(subfield)]
+        #[metrics(rename_all = "PascalCase")]
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Report {
             $($(#[doc = $doc])+ #[metrics(unit = Count)] pub $name: usize,)+

@@ -191,7 +191,7 @@ async fn the_log_is_json_and_tells_what_was_decided_on_each_message_and_why() {
         let [line] = about(id)[..] else { panic!("{id}: {log:#?}") };
         assert_eq!((&line["level"], &line["decision"]), (&json!(level), &json!(decision)), "{line:#}");
         assert!(line["why"].as_str().is_some_and(|why| !why.is_empty()), "{line:#}");
-        assert_eq!(line["span"]["requestId"], answer.request_id, "{line:#}");
+        assert_eq!(line["function_request_id"], answer.request_id, "{line:#}");
     }
     let metrics: Vec<_> = log.iter().filter(|line| line.get("_aws").is_some()).collect();
     assert!(matches!(metrics[..], [line] if line["kind"] == "batch" && line["Deleted"] == 1), "{log:#?}");

@@ -1,6 +1,6 @@
 //! One invocation: decode, park, fold, post, answer.
 
-use std::num::NonZeroUsize;
+use std::{num::NonZeroUsize, time::Duration};
 
 use aws_lambda_events::streams::DynamoDbEventResponse;
 use tidegate_aws::{
@@ -9,10 +9,12 @@ use tidegate_aws::{
     dead_letters::DeadLetterQueue,
     error::{CallError, causes},
     parking::{Parked, Unreportable, answer, park_all},
-    snapshots::{self, Receipt, Snapshots},
+    snapshots::{self, Outcome, Receipt, Snapshots},
     stream::StreamEvent,
 };
 use tidegate_domain::{
+    redrive::Age,
+    time::EpochMillis,
     usage::{self, Posting},
     window::Window,
 };
@@ -32,6 +34,8 @@ pub struct UsageRollup {
     pub snapshots: Snapshots,
     /// Where records go that cannot be processed.
     pub dead_letters: Option<DeadLetterQueue>,
+    /// The age at which records that cannot be counted are parked.
+    pub give_up_after: Duration,
     /// How many calls are under way at the same time.
     pub concurrency: NonZeroUsize,
 }
@@ -48,9 +52,9 @@ pub struct Handled {
 }
 
 impl UsageRollup {
-    /// Handles one batch. What is not done by `deadline` is reported as failed. What was done stays
-    /// done and is not done again, so any redelivery is safe, also after a crash.
-    pub async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Handled {
+    /// Handles one batch at the moment `now`. What is not done by `deadline` is reported as failed. What was
+    /// done stays done and is not done again, so any redelivery is safe, also after a crash.
+    pub async fn handle(&self, event: &StreamEvent, now: EpochMillis, deadline: Instant) -> Handled {
         let batch: Batch<'_> = Batch::decode(event);
         let mut report = Report {
             records: event.records.len(),
@@ -73,24 +77,33 @@ impl UsageRollup {
         report.postings = postings.len();
         report.unused = changes.len() - used(&postings);
         let mut refusals = Vec::new();
-        for result in for_each(self, &postings, Self::post, deadline, self.concurrency).await {
-            match result {
-                Ok(receipt) => report.count(receipt),
-                Err(NotPosted { posting, error, unposted }) if error.is_retryable() => {
-                    report.failed += 1;
-                    let snapshot = snapshots::describe(posting.snapshot());
-                    tracing::warn!(snapshot, error = causes(&error), "posting failed");
-                    failures.push(unposted.iter().flat_map(Posting::sequences).min());
+        let turn = Turn { rollup: self, now, patience: patience(deadline) };
+        for (age, result) in for_each(turn, &postings, Turn::post, deadline, self.concurrency).await {
+            report.late += usize::from(age != Age::Fresh);
+            let NotPosted { posting, error, unposted, unsure } = match result {
+                Ok(receipt) => {
+                    report.count(receipt);
+                    continue;
                 }
-                Err(NotPosted { posting, error, unposted }) => {
-                    report.refused += 1;
-                    let (snapshot, reason) = (snapshots::describe(posting.snapshot()), causes(&error));
-                    tracing::error!(snapshot, error = reason, "posting refused");
-                    refusals.push(Refusal { postings: unposted, reason });
-                }
+                Err(not_posted) => not_posted,
+            };
+            let (snapshot, reason) = (snapshots::describe(posting.snapshot()), causes(&error));
+            if !error.is_retryable() {
+                report.refused += 1;
+                tracing::error!(snapshot, error = reason, "posting refused");
+                refusals.push(Refusal { postings: unposted, reason, unsure });
+            } else if age == Age::Spent && self.dead_letters.is_some() {
+                report.given_up += 1;
+                tracing::error!(snapshot, error = reason, unsure, "posting given up");
+                refusals.push(Refusal { postings: unposted, reason, unsure });
+            } else {
+                report.failed += 1;
+                tracing::warn!(snapshot, error = reason, "posting failed");
+                failures.push(unposted.iter().flat_map(Posting::sequences).min());
             }
         }
-        let lacking = lacking(event, &refusals);
+        let comes_again = failures.iter().flatten().min().copied();
+        let lacking = lacking(event, &refusals, comes_again);
         let unparked = self.park(&lacking, deadline, &mut report).await;
         failures.extend(unparked.into_iter().map(|parcel| parcel.sequence));
         Handled { report, answer: answer(failures) }
@@ -109,13 +122,50 @@ impl UsageRollup {
         report.unparked += unparked.len();
         unparked
     }
+}
 
-    async fn post<'p, 'a>(&self, posting: &'p Posting<'a>, deadline: Instant) -> Result<Receipt, NotPosted<'p, 'a>> {
-        match timeout_at(deadline, self.snapshots.post(posting)).await {
-            Ok(Ok(receipt)) => Ok(receipt),
-            Ok(Err(error)) => Err(NotPosted { posting, error: error.source.into(), unposted: error.unposted }),
-            Err(_) => Err(NotPosted { posting, error: CallError::Deadline, unposted: vec![posting.clone()] }),
+/// What all postings of an invocation are made with.
+#[derive(Clone, Copy)]
+struct Turn<'t> {
+    rollup: &'t UsageRollup,
+    now: EpochMillis,
+    /// Until when a posting that may be given up is tried, and until when it is looked for after that.
+    patience: (Instant, Instant),
+}
+
+/// Of the time until the deadline, half to try and a quarter to look: parking takes time, too.
+fn patience(deadline: Instant) -> (Instant, Instant) {
+    let quarter = deadline.saturating_duration_since(Instant::now()) / 4;
+    (deadline - quarter * 2, deadline - quarter)
+}
+
+impl Turn<'_> {
+    async fn post<'p, 'a>(self, posting: &'p Posting<'a>, deadline: Instant) -> (Age, Posted<'p, 'a>) {
+        let Self { rollup, now, patience: (try_until, look_until) } = self;
+        let age = Age::of(posting, now, rollup.give_up_after);
+        let post = async {
+            match age {
+                Age::Fresh => rollup.snapshots.post(posting).await,
+                Age::Late | Age::Spent => rollup.snapshots.post_late(posting, now).await,
+            }
+        };
+        let until = if age == Age::Spent { try_until } else { deadline };
+        let (error, unposted) = match timeout_at(until, post).await {
+            Ok(Ok(receipt)) => return (age, Ok(receipt)),
+            Ok(Err(error)) => (error.source.into(), error.unposted),
+            Err(_) => (CallError::Deadline, vec![posting.clone()]),
+        };
+        let mut not_posted = NotPosted { posting, error, unposted, unsure: true };
+        if age == Age::Spent || !not_posted.error.is_retryable() {
+            // A write that was made before may have been done although it failed.
+            if let Ok(Ok(lacking)) = timeout_at(look_until, rollup.snapshots.lacking(&not_posted.unposted)).await {
+                if lacking.is_empty() {
+                    return (age, Ok(Receipt { outcome: Outcome::AlreadyPosted, writes: 0 }));
+                }
+                not_posted = NotPosted { unposted: lacking, unsure: false, ..not_posted };
+            }
         }
+        (age, Err(not_posted))
     }
 }
 
@@ -132,4 +182,9 @@ struct NotPosted<'p, 'a> {
     error: CallError,
     /// The part of it that is not.
     unposted: Vec<Posting<'a>>,
+    /// Whether that part may be in all the same.
+    unsure: bool,
 }
+
+/// How a posting went.
+type Posted<'p, 'a> = Result<Receipt, NotPosted<'p, 'a>>;

@@ -5,12 +5,12 @@
 //! |---|---|
 //! | [`config`] | the environment variables, read and checked once |
 //! | [`handler`] | decode, park, fold, post, answer |
+//! | `invocation` | one invocation as Lambda makes it |
 //! | `refusal` | what goes to the dead-letter queue because the table refused it |
 //! | [`report`] | what an invocation did, in numbers |
-//! | [`metrics`] | those numbers as CloudWatch metrics |
 
 pub mod config;
 pub mod handler;
-pub mod metrics;
+mod invocation;
 mod refusal;
 pub mod report;

@@ -6,9 +6,9 @@ use metrique::{unit::Count, unit_of_work::metrics};
 use tidegate_aws::snapshots::{Outcome, Receipt};
 
 /// The counts of one invocation. Every record is in exactly one of `not_ours`, `changes` and `poison`,
-/// and every posting in exactly one of `posted`, `remainders`, `already_posted`, `refused` and
-/// `failed`.
-#[metrics(subfield)]
+/// and every posting in exactly one of `posted`, `remainders`, `already_posted`, `refused`,
+/// `given_up` and `failed`.
+#[metrics(rename_all = "PascalCase")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Records delivered.
@@ -23,7 +23,7 @@ pub struct Report {
     /// Records that cannot be decoded.
     #[metrics(unit = Count)]
     pub poison: usize,
-    /// Dead letters sent: poison, and records of refused postings.
+    /// Dead letters sent: poison, and records of postings that were refused or given up.
     #[metrics(unit = Count)]
     pub parked: usize,
     /// Dead letters that could not be sent.
@@ -50,6 +50,12 @@ pub struct Report {
     /// Postings that the table will never take.
     #[metrics(unit = Count)]
     pub refused: usize,
+    /// Postings that did not succeed for so long that their records are parked.
+    #[metrics(unit = Count)]
+    pub given_up: usize,
+    /// Postings with records so old that it is written down which were counted.
+    #[metrics(unit = Count)]
+    pub late: usize,
     /// Postings that did not succeed, and come again.
     #[metrics(unit = Count)]
     pub failed: usize,
@@ -86,6 +92,8 @@ impl AddAssign<&Self> for Report {
             remainders,
             already_posted,
             refused,
+            given_up,
+            late,
             failed,
             writes,
         } = other;
@@ -102,6 +110,8 @@ impl AddAssign<&Self> for Report {
         self.remainders += remainders;
         self.already_posted += already_posted;
         self.refused += refused;
+        self.given_up += given_up;
+        self.late += late;
         self.failed += failed;
         self.writes += writes;
     }

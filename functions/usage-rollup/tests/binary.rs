@@ -63,6 +63,16 @@ async fn a_batch_becomes_snapshots() {
 }
 
 #[tokio::test]
+async fn what_goes_well_is_one_line_without_any_of_it() {
+    let mut function = start(&[]).await;
+    let answer = check(&mut function, &event("batch.json"), success()).await;
+    let log = function.log().await.unwrap();
+    let [line] = &log[..] else { panic!("{log:#?}") };
+    assert_eq!((&line["function_request_id"], &line["Posted"]), (&json!(answer.request_id), &json!(12)));
+    assert!(!line.to_string().contains("solo-"), "no tenant is named: {line:#}");
+}
+
+#[tokio::test]
 async fn a_deadline_in_1970_is_none() {
     let deadline = EpochMillis::new(CARGO_LAMBDA_DEADLINE).unwrap();
     let mut function = start_on(RuntimeApi::start().await.unwrap().with_deadline(deadline), &[]).await;
@@ -96,7 +106,7 @@ async fn the_log_is_json_and_tells_which_invocation_a_poison_record_was_in() {
         let log = function.log().await.unwrap();
         let about: Vec<_> = log.iter().filter(|line| line["sequence"] == *sequence).collect();
         assert!(matches!(about[..], [line] if line["level"] == "ERROR"), "{level}: {log:#?}");
-        assert_eq!(about[0]["span"]["requestId"], answer.request_id, "{level}: {log:#?}");
+        assert_eq!(about[0]["function_request_id"], answer.request_id, "{level}: {log:#?}");
         let metrics = log.iter().filter(|line| line.get("_aws").is_some());
         assert_eq!(metrics.count(), 2, "{level}: a line of metrics an invocation: {log:#?}");
     }

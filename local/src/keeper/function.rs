@@ -47,7 +47,7 @@ pub fn function(services: &Services, http: &FaultyHttp, now: EpochMillis) -> any
         keeper: BucketKeeper {
             buckets: Buckets::new(dynamodb.clone(), &config.table),
             registry: Registry::new(dynamodb, &config.table),
-            dead_letters: Some(DeadLetterQueue::new(sqs, services.queue.url())),
+            dead_letters: Some(DeadLetterQueue::new(sqs, services.queue.url(), "bucket-keeper")),
             refill: config.refill,
             pressure: config.pressure,
             concurrency: CONCURRENCY,

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use aws_config::SdkConfig;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use tidegate_aws::{
@@ -25,12 +27,16 @@ async fn send(queue: &EmbeddedQueue, config: &SdkConfig, body: &str) -> Result<S
 #[tokio::test]
 async fn keeps_what_the_dead_letter_queue_parks() {
     let (queue, config) = queue().await;
-    let parked = DeadLetterQueue::new(client::sqs(&config), queue.url());
-    let letter = DeadLetter { record: r#"{"eventID":"1"}"#, reason: "no keys".to_owned(), snapshot: None };
+    let parked = DeadLetterQueue::new(client::sqs(&config), queue.url(), "usage-rollup");
+    let letter =
+        DeadLetter { record: r#"{"eventID":"1"}"#, reason: "no keys".to_owned(), snapshot: None, unsure: false };
     parked.park(&letter).await.unwrap();
     let expected = Message {
         body: letter.record.to_owned(),
-        attributes: BTreeMap::from([("reason".to_owned(), "no keys".to_owned())]),
+        attributes: BTreeMap::from(
+            [("function", "usage-rollup"), ("reason", "no keys")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned())),
+        ),
     };
     assert_eq!(queue.messages(), [expected]);
 }
@@ -43,8 +49,8 @@ async fn takes_a_mebibyte_and_not_a_byte_more() {
     assert_eq!(send(&queue, &config, &format!("{longest}x")).await, Err("InvalidParameterValue".to_owned()));
     assert_eq!(queue.messages().len(), 1);
 
-    let parked = DeadLetterQueue::new(client::sqs(&config), queue.url());
-    let letter = DeadLetter { record: &longest, reason: "attributes count".to_owned(), snapshot: None };
+    let parked = DeadLetterQueue::new(client::sqs(&config), queue.url(), "usage-rollup");
+    let letter = DeadLetter { record: &longest, reason: "attributes count".to_owned(), snapshot: None, unsure: false };
     assert!(parked.park(&letter).await.is_err());
     assert_eq!(queue.messages().len(), 1);
 }
@@ -57,8 +63,8 @@ async fn refuses_when_told_to() {
     assert_eq!(send(&queue, &config, "first").await, Err(code));
     assert_eq!((queue.refused(), queue.messages().len()), (1, 0));
 
-    let parked = DeadLetterQueue::new(client::sqs(&config), queue.url());
-    let letter = DeadLetter { record: "second", reason: "none".to_owned(), snapshot: None };
+    let parked = DeadLetterQueue::new(client::sqs(&config), queue.url(), "usage-rollup");
+    let letter = DeadLetter { record: "second", reason: "none".to_owned(), snapshot: None, unsure: false };
     assert!(parked.park(&letter).await.is_err());
     assert_eq!((queue.refused(), queue.messages().len()), (2, 0));
 
@@ -81,4 +87,28 @@ async fn knows_no_other_queue() {
     let error = other.message_body("lost").send().await.unwrap_err();
     assert_eq!(error.code(), Some("AWS.SimpleQueueService.NonExistentQueue"));
     assert_eq!(queue.messages(), []);
+}
+
+#[tokio::test]
+async fn a_message_is_hidden_from_others_until_it_is_given_back_or_gone_for_good() {
+    let (queue, config) = queue().await;
+    let letters = DeadLetterQueue::new(client::sqs(&config), queue.url(), "usage-rollup");
+    let letter =
+        |record| DeadLetter { record, reason: "none".to_owned(), snapshot: Some("PK SK".to_owned()), unsure: true };
+    for record in ["first", "second"] {
+        letters.park(&letter(record)).await.unwrap();
+    }
+    let receive = async || letters.receive(Duration::from_mins(1), Duration::ZERO).await.unwrap();
+    let received = receive().await;
+    let bodies: Vec<_> = received.iter().map(|message| message.body.as_str()).collect();
+    assert_eq!(bodies, ["first", "second"]);
+    let attributes: BTreeMap<_, _> = received[0].attributes.clone().into_iter().collect();
+    let expected = [("function", "usage-rollup"), ("reason", "none"), ("snapshot", "PK SK"), ("unsure", "true")];
+    assert_eq!(attributes, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+    assert_eq!(receive().await, []);
+
+    letters.delete(&received[0]).await.unwrap();
+    letters.give_back(&received[1]).await.unwrap();
+    assert_eq!(receive().await, received[1..]);
+    assert_eq!(queue.messages().len(), 1);
 }

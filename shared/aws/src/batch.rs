@@ -44,7 +44,7 @@ impl<'a, I: StreamImage<'a>> Batch<'a, I> {
                 Err(error) => batch.poison.push(Parcel {
                     changes_before: batch.changes.len(),
                     sequence: sequence_number(record),
-                    letter: DeadLetter { record, reason: error.to_string(), snapshot: None },
+                    letter: DeadLetter { record, reason: error.to_string(), snapshot: None, unsure: false },
                 }),
             }
         }

@@ -1,4 +1,7 @@
-//! The dead-letter queue: records that cannot be processed, whole, with the reason.
+//! The dead-letter queue: records that cannot be processed, whole, with the reason; and what an operator does
+//! with its messages.
+
+use std::{collections::HashMap, time::Duration};
 
 use aws_sdk_sqs::{Client, error::BuildError, types::MessageAttributeValue};
 
@@ -9,6 +12,7 @@ use crate::error::StoreError;
 pub struct DeadLetterQueue {
     client: Client,
     url: String,
+    function: &'static str,
 }
 
 /// A record on its way to the queue.
@@ -21,18 +25,48 @@ pub struct DeadLetter<'a> {
     /// The one snapshot that lacks the record, as `PK SK`; all of them do if there is none: message
     /// attribute `snapshot`.
     pub snapshot: Option<String>,
+    /// Whether that snapshot may hold the record all the same, because it could not be read: message attribute
+    /// `unsure`.
+    pub unsure: bool,
 }
+
+/// A message of the queue, which nobody else is given for as long as was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Its id.
+    pub id: String,
+    /// Its text.
+    pub body: String,
+    /// Its attributes that are texts.
+    pub attributes: HashMap<String, String>,
+    receipt: String,
+}
+
+/// The message attribute that names the function that parked a record. Another function's letters say nothing of
+/// what this one has done.
+pub const FUNCTION: &str = "function";
+/// The message attribute that holds [`DeadLetter::reason`].
+pub const REASON: &str = "reason";
+/// The message attribute that holds [`DeadLetter::snapshot`].
+pub const SNAPSHOT: &str = "snapshot";
+/// The message attribute that is there if [`DeadLetter::unsure`] is set.
+pub const UNSURE: &str = "unsure";
 
 /// The most characters of a reason that are sent: SQS counts attributes towards a message's 1 MiB.
 ///
 /// AWS: [message quotas](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html).
 const REASON_LENGTH: usize = 1000;
 
+/// The most messages that one call receives.
+///
+/// AWS: [ReceiveMessage](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html).
+const MESSAGES: i32 = 10;
+
 impl DeadLetterQueue {
-    /// The queue at this URL.
+    /// The queue at this URL, for the letters of `function`.
     #[must_use]
-    pub fn new(client: Client, url: impl Into<String>) -> Self {
-        Self { client, url: url.into() }
+    pub fn new(client: Client, url: impl Into<String>, function: &'static str) -> Self {
+        Self { client, url: url.into(), function }
     }
 
     /// Parks a record. A batch that is delivered again parks its records again, as equal messages.
@@ -47,13 +81,70 @@ impl DeadLetterQueue {
             .send_message()
             .queue_url(&self.url)
             .message_body(letter.record)
-            .message_attributes("reason", text(reason).map_err(refused)?);
+            .message_attributes(FUNCTION, text(self.function.to_owned()).map_err(refused)?)
+            .message_attributes(REASON, text(reason).map_err(refused)?);
         if let Some(snapshot) = &letter.snapshot {
-            message = message.message_attributes("snapshot", text(snapshot.clone()).map_err(refused)?);
+            message = message.message_attributes(SNAPSHOT, text(snapshot.clone()).map_err(refused)?);
+        }
+        if letter.unsure {
+            message = message.message_attributes(UNSURE, text("true".to_owned()).map_err(refused)?);
         }
         message.send().await.map_err(|error| StoreError::from_sdk("SendMessage", error))?;
         Ok(())
     }
+
+    /// Some messages, each of which nobody else is given until `hidden` has passed. None may be a coincidence: `wait`
+    /// is how long the queue may look for one.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the queue does not answer.
+    pub async fn receive(&self, hidden: Duration, wait: Duration) -> Result<Vec<Message>, StoreError> {
+        let received = self
+            .client
+            .receive_message()
+            .queue_url(&self.url)
+            .max_number_of_messages(MESSAGES)
+            .visibility_timeout(seconds(hidden))
+            .wait_time_seconds(seconds(wait))
+            .message_attribute_names("All");
+        let received = received.send().await.map_err(|error| StoreError::from_sdk("ReceiveMessage", error))?;
+        Ok(received.messages.unwrap_or_default().into_iter().map(Message::of).collect())
+    }
+
+    /// Deletes a message for good.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the queue does not do it.
+    pub async fn delete(&self, message: &Message) -> Result<(), StoreError> {
+        let delete = self.client.delete_message().queue_url(&self.url).receipt_handle(&message.receipt);
+        delete.send().await.map(drop).map_err(|error| StoreError::from_sdk("DeleteMessage", error))
+    }
+
+    /// Gives a message back to the queue at once.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the queue does not do it.
+    pub async fn give_back(&self, message: &Message) -> Result<(), StoreError> {
+        let change = self.client.change_message_visibility().queue_url(&self.url).receipt_handle(&message.receipt);
+        let changed = change.visibility_timeout(0).send().await;
+        changed.map(drop).map_err(|error| StoreError::from_sdk("ChangeMessageVisibility", error))
+    }
+}
+
+impl Message {
+    fn of(message: aws_sdk_sqs::types::Message) -> Self {
+        let attributes = message.message_attributes.unwrap_or_default();
+        Self {
+            id: message.message_id.unwrap_or_default(),
+            body: message.body.unwrap_or_default(),
+            attributes: attributes.into_iter().filter_map(|(name, value)| Some((name, value.string_value?))).collect(),
+            receipt: message.receipt_handle.unwrap_or_default(),
+        }
+    }
+}
+
+fn seconds(duration: Duration) -> i32 {
+    i32::try_from(duration.as_secs()).unwrap_or(i32::MAX)
 }
 
 fn text(value: String) -> Result<MessageAttributeValue, BuildError> {

@@ -8,6 +8,7 @@
 //! | [`batch`] | a batch, decoded record by record |
 //! | [`parking`] | what cannot be processed is parked, and what failed is answered |
 //! | [`snapshots`] | postings become conditional writes of usage snapshots |
+//! | [`redrive`] | what was parked or given up is counted, once |
 //! | [`buckets`] | refills, splits and alignments become conditional writes of bucket items |
 //! | [`rates`] | workers' reports and their summary, in S3 |
 //! | [`registry`] | which buckets are sharded, and how far the repair has come |
@@ -17,11 +18,11 @@
 //! | [`tokens`] | tokens of running resources are found, and deleted on conditions |
 //! | [`emr`] | whether EMR clusters have ended |
 //! | [`dead_letters`] | records that cannot be processed are parked in a queue |
+//! | [`failure_message`] | what an event source mapping says of a batch that it gave up |
 //! | [`concurrent`] | calls for many items, some at a time |
 //! | [`settings`] | environment variables, checked |
 //! | [`client`] | SDK clients with the retry policy of a function that has a deadline |
 //! | [`table`] | makes the bucket table and the token tables, for the embedded services |
-//! | [`telemetry`] | logs and metrics |
 //! | [`clock`] | the time of day |
 //! | [`error`] | what a failed call means: try again, or not |
 
@@ -35,17 +36,18 @@ pub mod emr;
 pub mod error;
 pub mod event;
 mod expression;
+pub mod failure_message;
 pub mod image;
 pub mod parking;
 pub mod pattern;
 pub mod processors;
 pub mod rates;
+pub mod redrive;
 pub mod registry;
 pub mod schema;
 pub mod settings;
 pub mod snapshots;
 pub mod stream;
 pub mod table;
-pub mod telemetry;
 pub mod tokens;
 mod transaction;

@@ -1,22 +1,29 @@
 //! The usage snapshots: one conditional write for each posting.
 
-use std::{collections::HashMap, num::NonZeroUsize};
+use std::{collections::HashMap, num::NonZeroUsize, time::Duration};
 
 use aws_sdk_dynamodb::{
     Client,
-    operation::update_item::{UpdateItemError, builders::UpdateItemFluentBuilder},
+    operation::{transact_write_items::TransactWriteItemsError, update_item::UpdateItemError},
     types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
 };
 use tidegate_domain::{
-    bucket::Shard,
+    bucket::{BucketKey, Shard},
     sequence::SequenceNumber,
+    time::EpochMillis,
     usage::{Posting, SnapshotKey, Watermarks},
 };
+use tokio::time::sleep;
 
 use crate::{
+    buckets::Item,
     error::StoreError,
     expression::{Expression, number, text},
-    schema::{self, ENTITY_ID, GSI2PK, GSI2SK, GSI4PK, GSI4SK, PK, RESOURCE, SK, TTL, snapshot},
+    schema::{
+        self, ENTITY_ID, GSI2PK, GSI2SK, GSI4PK, GSI4SK, PK, RESOURCE, SK, TTL, snapshot,
+        system::{LAST, PARTITION},
+    },
+    transaction,
 };
 
 /// The usage snapshots of a bucket table.
@@ -73,6 +80,14 @@ const SHARDS_PER_WRITE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
 const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
 
+/// How long evidence of what was counted is kept: longer than any message that asks for it lives.
+///
+/// AWS: [message retention](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html), 14 days at most.
+const EVIDENCE_DAYS: i64 = 30;
+
+/// Between two attempts of a transaction that met another write of the same snapshot.
+const CONFLICT_BACKOFF: Duration = Duration::from_millis(20);
+
 impl Snapshots {
     /// The snapshots in `table`, each kept for `retention_days` days after its period has ended.
     #[must_use]
@@ -88,10 +103,34 @@ impl Snapshots {
     /// # Errors
     /// [`PostError`], with what is to be posted again, or parked if that is of no use.
     pub async fn post<'a>(&self, posting: &Posting<'a>) -> Result<Receipt, PostError<'a>> {
+        self.post_parts(posting, None).await
+    }
+
+    /// The same, by transactions that leave a late span for each bucket shard: with it, a redrive can tell
+    /// that the records were counted. `now` is what the spans' expiry counts from.
+    ///
+    /// # Errors
+    /// As [`Self::post`].
+    pub async fn post_late<'a>(&self, posting: &Posting<'a>, now: EpochMillis) -> Result<Receipt, PostError<'a>> {
+        self.post_parts(posting, Some(now)).await
+    }
+
+    /// What of postings of one snapshot it does not hold.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the snapshot cannot be read.
+    pub async fn lacking<'a>(&self, postings: &[Posting<'a>]) -> Result<Vec<Posting<'a>>, StoreError> {
+        let Some(posting) = postings.first() else { return Ok(Vec::new()) };
+        let item = self.read(posting.snapshot()).await?;
+        let lacking = |posting: &Posting<'a>| Ok(posting.beyond(&watermarks(posting, item.as_ref())?));
+        postings.iter().filter_map(|posting| lacking(posting).transpose()).collect()
+    }
+
+    async fn post_parts<'a>(&self, posting: &Posting<'a>, late: Option<EpochMillis>) -> Result<Receipt, PostError<'a>> {
         let mut receipts = Vec::new();
         let mut parts = posting.split(SHARDS_PER_WRITE).into_iter();
         while let Some(part) = parts.next() {
-            match self.post_part(part).await {
+            match self.post_part(part, late).await {
                 Ok(receipt) => receipts.push(receipt),
                 Err((source, part)) => {
                     return Err(PostError { source, unposted: [part].into_iter().chain(parts).collect() });
@@ -109,12 +148,20 @@ impl Snapshots {
         Ok(Receipt { outcome, writes: receipts.iter().map(|receipt| receipt.writes).sum() })
     }
 
-    async fn post_part<'a>(&self, mut posting: Posting<'a>) -> Result<Receipt, (StoreError, Posting<'a>)> {
+    async fn post_part<'a>(
+        &self,
+        mut posting: Posting<'a>,
+        late: Option<EpochMillis>,
+    ) -> Result<Receipt, (StoreError, Posting<'a>)> {
         let mut outcome = Outcome::Posted;
         let mut writes = 0;
         loop {
             writes += 1;
-            let watermarks = match self.write(&posting).await {
+            let written = match late {
+                None => self.write(&posting).await,
+                Some(now) => self.write_late(&posting, now).await,
+            };
+            let watermarks = match written {
                 Ok(Written::Done) => return Ok(Receipt { outcome, writes }),
                 Ok(Written::Conflict(watermarks)) => watermarks,
                 Err(error) => return Err((error, posting)),
@@ -135,7 +182,12 @@ impl Snapshots {
 
     /// One write, on the condition that the snapshot holds nothing of the posting.
     async fn write(&self, posting: &Posting<'_>) -> Result<Written, StoreError> {
-        match self.update(posting).send().await {
+        let update = self.expression(posting, Expression::above_watermarks).applied_to(self.client.update_item());
+        let update = update
+            .table_name(&self.table)
+            .set_key(Some(key(posting.snapshot())))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        match update.send().await {
             Ok(_) => Ok(Written::Done),
             Err(error) => match error.as_service_error() {
                 Some(UpdateItemError::ConditionalCheckFailedException(failure)) => {
@@ -146,7 +198,57 @@ impl Snapshots {
         }
     }
 
-    fn update(&self, posting: &Posting<'_>) -> UpdateItemFluentBuilder {
+    /// The same with late spans.
+    async fn write_late(&self, posting: &Posting<'_>, now: EpochMillis) -> Result<Written, StoreError> {
+        let spans = posting.sources().map(|(shard, span)| {
+            let key = posting.snapshot();
+            let sk = schema::late_sk(&bucket(key, shard), key.period, &span.first);
+            evidence(&sk, now, Some((LAST, span.last)))
+        });
+        let spans: Vec<_> = spans.collect();
+        loop {
+            let update = self.expression(posting, Expression::above_watermarks);
+            let items = transaction::count(&self.table, key(posting.snapshot()), update, spans.clone(), false)?;
+            let Err(error) = self.client.transact_write_items().set_transact_items(Some(items)).send().await else {
+                return Ok(Written::Done);
+            };
+            match error.as_service_error() {
+                Some(TransactWriteItemsError::TransactionCanceledException(canceled))
+                    if transaction::is_refused(canceled) =>
+                {
+                    return Err(StoreError::Refused { operation: "TransactWriteItems", source: Box::new(error) });
+                }
+                Some(TransactWriteItemsError::TransactionCanceledException(canceled))
+                    if transaction::is_lost(canceled) =>
+                {
+                    let watermarks = watermarks(posting, self.read(posting.snapshot()).await?.as_ref())?;
+                    if posting.beyond(&watermarks).as_ref() != Some(posting) {
+                        return Ok(Written::Conflict(watermarks));
+                    }
+                    // Somebody else was writing the snapshot. The caller ends this when it takes too long.
+                    sleep(CONFLICT_BACKOFF).await;
+                }
+                _ => return Err(StoreError::from_sdk("TransactWriteItems", error)),
+            }
+        }
+    }
+
+    pub(crate) async fn read(&self, snapshot: &SnapshotKey<'_>) -> Result<Option<Item>, StoreError> {
+        self.get(key(snapshot)).await
+    }
+
+    /// An item, as it is after all writes that were done before.
+    pub(crate) async fn get(&self, key: Item) -> Result<Option<Item>, StoreError> {
+        let get = self.client.get_item().table_name(&self.table).set_key(Some(key)).consistent_read(true);
+        Ok(get.send().await.map_err(|error| StoreError::from_sdk("GetItem", error))?.item)
+    }
+
+    /// What counts a posting: in a snapshot that may not exist yet, on conditions on its watermarks.
+    pub(crate) fn expression(
+        &self,
+        posting: &Posting<'_>,
+        watermarks: impl FnOnce(&mut Expression, &Posting<'_>),
+    ) -> Expression {
         let key = posting.snapshot();
         let pk = schema::entity_pk(&key.namespace, &key.entity);
         let expires = key.period.end_seconds() + i64::from(self.retention_days) * SECONDS_PER_DAY;
@@ -173,21 +275,58 @@ impl Snapshots {
         for (limit, records) in &tally.overdrawn {
             expression.add(schema::snapshot_overdrawn(limit), number(records));
         }
-        for (shard, span) in posting.sources() {
-            let above = expression.value(text(span.first.padded()));
-            let (watermark, _) = expression.set(schema::snapshot_watermark(shard), text(span.last.padded()));
-            expression.require(&format!("(attribute_not_exists({watermark}) OR {watermark} < {above})"));
-        }
+        watermarks(&mut expression, posting);
         expression
-            .applied_to(self.client.update_item().table_name(&self.table))
-            .key(PK, text(pk))
-            .key(SK, text(schema::snapshot_sk(key)))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+    }
+
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn table(&self) -> &str {
+        &self.table
     }
 }
 
+impl Expression {
+    /// Raises the watermarks to the last records of a posting, on condition that they are below its first ones.
+    fn above_watermarks(&mut self, posting: &Posting<'_>) {
+        for (shard, span) in posting.sources() {
+            let above = self.value(text(span.first.padded()));
+            let (watermark, _) = self.set(schema::snapshot_watermark(shard), text(span.last.padded()));
+            self.require(&format!("(attribute_not_exists({watermark}) OR {watermark} < {above})"));
+        }
+    }
+}
+
+/// A snapshot's key.
+pub(crate) fn key(snapshot: &SnapshotKey<'_>) -> Item {
+    let pk = schema::entity_pk(&snapshot.namespace, &snapshot.entity);
+    [(PK.to_owned(), text(pk)), (SK.to_owned(), text(schema::snapshot_sk(snapshot)))].into()
+}
+
+/// The key of an item of our own.
+pub(crate) fn own_key(sk: &str) -> Item {
+    [(PK.to_owned(), text(PARTITION)), (SK.to_owned(), text(sk))].into()
+}
+
+/// An item of our own that keeps a sequence number, if any, for as long as somebody may ask for it.
+pub(crate) fn evidence(sk: &str, now: EpochMillis, kept: Option<(&str, SequenceNumber)>) -> Item {
+    let mut item = own_key(sk);
+    item.insert(TTL.to_owned(), number(&(now.get() / 1000 + EVIDENCE_DAYS * SECONDS_PER_DAY)));
+    item.extend(kept.map(|(name, sequence)| (name.to_owned(), text(sequence.padded()))));
+    item
+}
+
+fn bucket<'a>(key: &SnapshotKey<'a>, shard: Shard) -> BucketKey<'a> {
+    BucketKey { namespace: key.namespace.clone(), entity: key.entity.clone(), resource: key.resource.clone(), shard }
+}
+
 /// The watermarks of the posting's shards in the item that a failed condition gave back.
-fn watermarks(posting: &Posting<'_>, item: Option<&HashMap<String, AttributeValue>>) -> Result<Watermarks, StoreError> {
+pub(crate) fn watermarks(
+    posting: &Posting<'_>,
+    item: Option<&HashMap<String, AttributeValue>>,
+) -> Result<Watermarks, StoreError> {
     let Some(item) = item else { return Ok(Watermarks::new()) };
     let read = |shard: Shard| {
         let attribute = schema::snapshot_watermark(shard);

@@ -1,4 +1,5 @@
-//! The transaction of a split: the donor gives, the new shard is put, both or neither.
+//! Transactions: of a split, in which the donor gives and the new shard is put, and of a counting that leaves
+//! evidence. All of it is written, or nothing.
 
 use aws_sdk_dynamodb::{
     error::BuildError,
@@ -28,6 +29,23 @@ pub(crate) fn split(
         .build()
         .map_err(refused)?;
     Ok(vec![give, TransactWriteItem::builder().put(create).build()])
+}
+
+/// A snapshot changed by `expression`, and items that are to be there then, each only if it `must_be_new`.
+pub(crate) fn count(
+    table: &str,
+    snapshot: Item,
+    expression: Expression,
+    evidence: Vec<Item>,
+    must_be_new: bool,
+) -> Result<Vec<TransactWriteItem>, StoreError> {
+    let mut items = vec![give(table, snapshot, expression).map_err(refused)?];
+    for item in evidence {
+        let condition = must_be_new.then(|| format!("attribute_not_exists({PK})"));
+        let put = Put::builder().table_name(table).set_item(Some(item)).set_condition_expression(condition);
+        items.push(TransactWriteItem::builder().put(put.build().map_err(refused)?).build());
+    }
+    Ok(items)
 }
 
 fn give(table: &str, donor: Item, expression: Expression) -> Result<TransactWriteItem, BuildError> {
@@ -62,6 +80,16 @@ pub(crate) fn is_lost(canceled: &TransactionCanceledException) -> bool {
         .cancellation_reasons()
         .iter()
         .any(|reason| matches!(reason.code(), Some("ConditionalCheckFailed" | "TransactionConflict")))
+}
+
+/// Whether a transaction was canceled because it would be so for ever, such as for an item that is too large.
+///
+/// AWS: as for [`is_lost`].
+pub(crate) fn is_refused(canceled: &TransactionCanceledException) -> bool {
+    canceled
+        .cancellation_reasons()
+        .iter()
+        .any(|reason| matches!(reason.code(), Some("ValidationError" | "ItemCollectionSizeLimitExceeded")))
 }
 
 fn refused(source: BuildError) -> StoreError {

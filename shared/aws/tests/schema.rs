@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tidegate_aws::schema::{self, InvalidBucketKey, bucket, config};
 use tidegate_domain::{
     bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard},
+    sequence::SequenceNumber,
     time::EpochMillis,
     usage::SnapshotKey,
     window::Window,
@@ -158,6 +159,16 @@ fn the_other_items_are_under_these_keys() {
     check(schema::namespace_sk("default"), "#NAMESPACE#default");
     check(schema::namespace_id_sk(&namespace), "#NSID#TQ5vSMvQTm4");
     check(schema::tidegate_sk("keeper"), "#TIDEGATE#keeper");
+    let (bucket, record) = (key("TQ5vSMvQTm4", "user-1", "api", 3), "100000000000000000001");
+    let hour = Window::Hourly.containing(EpochMillis::new(HALF_PAST_TWO).unwrap());
+    let of_hour = "TQ5vSMvQTm4/BUCKET#user-1#api#3#hourly#2026-01-01T14:00:00Z#";
+    let sequence = SequenceNumber::parse(record).unwrap();
+    check(
+        schema::redriven_sk(&bucket, hour, &sequence),
+        &format!("#TIDEGATE#REDRIVEN#{of_hour}0000000000000000000{record}"),
+    );
+    check(schema::late_sk(&bucket, hour, &sequence), &format!("#TIDEGATE#LATE#{of_hour}0000000000000000000{record}"));
+    check(schema::late_prefix(&bucket, hour), &format!("#TIDEGATE#LATE#{of_hour}"));
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //! | [`pressure`] | whether a bucket is written too hard, and more shards would help |
 //! | [`rates`] | what a fleet of workers reads and writes together, from the reports that count |
 //! | [`recent`] | [`recent::Recent`]: a bounded memory |
+//! | [`redrive`] | whether a record that was parked or given up is still to be counted |
 //! | [`refill`] | what has accrued, and whether to write it |
 //! | [`repair`] | what a shard must be told, because nothing else tells it |
 //! | [`sequence`] | [`sequence::SequenceNumber`]: the order of a stream's records |
@@ -82,6 +83,7 @@ pub mod level;
 pub mod pressure;
 pub mod rates;
 pub mod recent;
+pub mod redrive;
 pub mod refill;
 pub mod repair;
 pub mod sequence;

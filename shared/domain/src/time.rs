@@ -19,6 +19,9 @@ impl EpochMillis {
     /// 9998-12-31T23:59:59.999Z: whatever period holds it, the period's end still has a four-digit year.
     const MAX: i64 = 253_370_764_799_999;
 
+    /// 1970-01-01T00:00:00Z.
+    pub const EPOCH: Self = Self(0);
+
     /// A moment `millis` milliseconds after the epoch.
     ///
     /// # Errors

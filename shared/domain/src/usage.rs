@@ -15,8 +15,9 @@ use std::{
 };
 
 use crate::{
-    bucket::{BucketChange, ChangeKind, Entity, Limit, Namespace, Resource, Shard},
+    bucket::{BucketChange, BucketKey, ChangeKind, Entity, Limit, Namespace, Resource, Shard},
     sequence::SequenceNumber,
+    time::EpochMillis,
     tokens::Tokens,
     window::{Period, Window},
 };
@@ -100,6 +101,28 @@ impl<'a> Posting<'a> {
         self.sources.values().flatten().map(|consumption| consumption.sequence)
     }
 
+    /// The bucket item, the sequence number and the posting of each single record, ascending within an item.
+    pub fn records(&self) -> impl Iterator<Item = (BucketKey<'a>, SequenceNumber, Self)> {
+        let SnapshotKey { namespace, entity, resource, .. } = &self.snapshot;
+        let bucket = move |shard| BucketKey {
+            namespace: namespace.clone(),
+            entity: entity.clone(),
+            resource: resource.clone(),
+            shard,
+        };
+        let all = self.sources.iter().flat_map(|(shard, source)| source.iter().map(|record| (*shard, record)));
+        all.map(move |(shard, record)| {
+            let sources = [(shard, vec![Arc::clone(record)])].into();
+            (bucket(shard), record.sequence, Self { snapshot: self.snapshot.clone(), sources })
+        })
+    }
+
+    /// When the oldest of the records happened.
+    #[must_use]
+    pub fn oldest(&self) -> Option<EpochMillis> {
+        self.sources.values().flatten().map(|consumption| consumption.created).min()
+    }
+
     /// The sums to add to the snapshot's counters.
     #[must_use]
     pub fn tally(&self) -> Tally<'a> {
@@ -165,6 +188,7 @@ pub struct Tally<'a> {
 #[derive(Debug, PartialEq, Eq)]
 struct Consumption<'a> {
     sequence: SequenceNumber,
+    created: EpochMillis,
     limits: Vec<LimitConsumption<'a>>,
 }
 
@@ -195,7 +219,7 @@ impl<'a> Consumption<'a> {
                 });
             }
         }
-        (!limits.is_empty()).then_some(Self { sequence: change.sequence, limits })
+        (!limits.is_empty()).then_some(Self { sequence: change.sequence, created: change.created, limits })
     }
 }
 
@@ -213,8 +237,7 @@ fn add<'a, N: Default + std::ops::AddAssign>(sums: &mut BTreeMap<Limit<'a>, N>, 
 mod tests {
     use super::*;
     use crate::{
-        bucket::{BucketKey, Counter, Counters},
-        time::EpochMillis,
+        bucket::{Counter, Counters},
         tokens::Millitokens,
     };
 

@@ -2,8 +2,9 @@
 
 use tidegate_domain::{
     bucket::{BucketKey, Entity, InvalidName, Namespace, Resource, Shard},
+    sequence::SequenceNumber,
     usage::SnapshotKey,
-    window::Window,
+    window::{Period, Window},
 };
 
 use super::{config, system};
@@ -141,6 +142,29 @@ pub fn namespace_sk(name: &str) -> String {
 #[must_use]
 pub fn namespace_id_sk(namespace: &Namespace<'_>) -> String {
     format!("{}{namespace}", system::NAMESPACE_ID)
+}
+
+/// Ours. The sort key of the marker that a record of a bucket item was redriven into the snapshot of a period.
+#[must_use]
+pub fn redriven_sk(bucket: &BucketKey<'_>, period: Period, record: &SequenceNumber) -> String {
+    tidegate_sk(&format!("{}{}{}", system::REDRIVEN, of_period(bucket, period), record.padded()))
+}
+
+/// Ours. The sort key of a late span: records of a bucket item that were counted in the snapshot of a period, from
+/// `first` on. Those of one item and period are in stream order.
+#[must_use]
+pub fn late_sk(bucket: &BucketKey<'_>, period: Period, first: &SequenceNumber) -> String {
+    format!("{}{}", late_prefix(bucket, period), first.padded())
+}
+
+/// Ours. What the sort keys of all late spans of a bucket item and a period begin with.
+#[must_use]
+pub fn late_prefix(bucket: &BucketKey<'_>, period: Period) -> String {
+    tidegate_sk(&format!("{}{}", system::LATE, of_period(bucket, period)))
+}
+
+fn of_period(bucket: &BucketKey<'_>, period: Period) -> String {
+    format!("{}#{}#{period}#", bucket_pk(bucket), period.window())
 }
 
 /// Ours. The sort key of an item of our own.

@@ -1,0 +1,261 @@
+//! Counts what is in `usage-rollup`'s dead-letter queue, once: records that it parked, and batches that its
+//! event source mapping gave up. A message is deleted when all of its records are settled; what is not
+//! understood or not proved stays in the queue and is named.
+
+mod summary;
+
+use std::{collections::BTreeSet, fmt, time::Duration};
+
+use anyhow::Context as _;
+use aws_config::retry::RetryConfig;
+use tidegate_aws::{
+    client, clock,
+    dead_letters::{DeadLetterQueue, FUNCTION, Message, SNAPSHOT, UNSURE},
+    error::causes,
+    failure_message::{FailureMessage, NoFailureMessage},
+    redrive::Redrive,
+    snapshots::{self, Snapshots},
+    stream::{Record, decode},
+};
+use tidegate_domain::{
+    redrive::{Decision, Origin, may_come_again},
+    time::EpochMillis,
+    usage,
+    window::Window,
+};
+
+pub use self::summary::Summary;
+use crate::stream;
+
+/// What to redrive, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// URL of usage-rollup's dead-letter queue
+    #[arg(long, value_name = "URL")]
+    pub queue_url: String,
+    /// The bucket table, which also holds the snapshots
+    #[arg(long, value_name = "NAME")]
+    pub table: String,
+    /// The function's `SNAPSHOT_WINDOWS`
+    #[arg(long, value_delimiter = ',', default_value = "hourly,daily")]
+    pub windows: Vec<Window>,
+    /// The function's `SNAPSHOT_TTL_DAYS`
+    #[arg(long, default_value_t = 90)]
+    pub snapshot_ttl_days: u16,
+    /// What the function's name holds, whatever the case and but for `-`: failure messages of others stay
+    #[arg(long, default_value = FUNCTION_NAME)]
+    pub function: String,
+    /// Says what would be done, and leaves all as it is
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Counts what is undecided, too: you have found that it was not counted
+    #[arg(long)]
+    pub count_undecided: bool,
+}
+
+/// The function whose letters these are.
+const FUNCTION_NAME: &str = "usage-rollup";
+/// How long nobody else is given a message that is being worked on.
+const HIDDEN: Duration = Duration::from_mins(10);
+/// How long the queue may look for messages: without that, it may overlook some.
+///
+/// AWS: [long polling](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html).
+const WAIT: Duration = Duration::from_secs(1);
+/// How long an invocation may go on after its event source mapping gave up.
+///
+/// AWS: [timeout](https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html).
+const LONGEST_INVOCATION: Duration = Duration::from_mins(15);
+/// An operator waits for the end, so unlike a function this gives up.
+const ATTEMPTS: u32 = 6;
+
+/// What redrives messages.
+#[derive(Clone, Debug)]
+pub struct Redriver {
+    /// The queue.
+    pub letters: DeadLetterQueue,
+    /// Reads the batches that were given up.
+    pub streams: aws_sdk_dynamodbstreams::Client,
+    /// Counts.
+    pub redrive: Redrive,
+    /// Which snapshots are kept.
+    pub windows: Vec<Window>,
+    /// See [`Options::function`].
+    pub function: String,
+}
+
+/// Redrives with the credentials, the region and the endpoints of the environment, and prints what came of it; what
+/// the process is to end with: 1 if messages are left.
+///
+/// # Errors
+/// When the queue or the clock cannot be read.
+pub async fn command(options: Options) -> anyhow::Result<u8> {
+    let sdk = client::config_from_env().await;
+    let sdk = sdk.into_builder().retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS)).build();
+    let redriver = Redriver {
+        letters: DeadLetterQueue::new(client::sqs(&sdk), options.queue_url, FUNCTION_NAME),
+        streams: aws_sdk_dynamodbstreams::Client::new(&sdk),
+        redrive: Redrive {
+            snapshots: Snapshots::new(client::dynamodb(&sdk), options.table, options.snapshot_ttl_days),
+            dry_run: options.dry_run,
+            count_undecided: options.count_undecided,
+        },
+        windows: options.windows,
+        function: options.function,
+    };
+    let summary = redriver.run(clock::now()?).await?;
+    println!("{summary}");
+    Ok(summary.exit_code())
+}
+
+/// Why a message stays.
+enum Left {
+    /// Nothing proves whether these records were counted. All others are settled.
+    Undecided(Vec<String>),
+    /// There are records that are not settled.
+    Unsettled(String),
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undecided(records) => write!(f, "undecided: record {}", records.join(", ")),
+            Self::Unsettled(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl Redriver {
+    /// Redrives all that is in the queue.
+    ///
+    /// # Errors
+    /// When the queue does not answer. What was settled stays settled.
+    pub async fn run(&self, now: EpochMillis) -> anyhow::Result<Summary> {
+        let mut summary = Summary { dry_run: self.redrive.dry_run, ..Summary::default() };
+        let mut kept = Vec::new();
+        let mut met = BTreeSet::new();
+        loop {
+            let messages = self.letters.receive(HIDDEN, WAIT).await.context("receiving messages")?;
+            let mut news = false;
+            for message in messages.into_iter().filter(|message| met.insert(message.id.clone())) {
+                news = true;
+                let left = self.settle(&message, now, &mut summary).await;
+                match left {
+                    Ok(()) if !self.redrive.dry_run => {
+                        self.letters.delete(&message).await.context("deleting a message")?;
+                        summary.deleted += 1;
+                    }
+                    Ok(()) => kept.push(message),
+                    Err(reason) => {
+                        summary.left.push((message.id.clone(), reason.to_string()));
+                        kept.push(message);
+                    }
+                }
+            }
+            // Only those that were met before, since their time has passed.
+            if !news {
+                break;
+            }
+        }
+        for message in &kept {
+            self.letters.give_back(message).await.context("giving a message back")?;
+        }
+        Ok(summary)
+    }
+
+    /// Settles a message; why it must stay, if it must.
+    async fn settle(&self, message: &Message, now: EpochMillis, summary: &mut Summary) -> Result<(), Left> {
+        let unsettled = |reason: &str| Err(Left::Unsettled(reason.to_owned()));
+        summary.received += 1;
+        match FailureMessage::parse(&message.body) {
+            Ok(failure) => self.settle_batch(&failure, now, summary).await,
+            Err(error @ NoFailureMessage::Part(_)) => unsettled(&error.to_string()),
+            Err(NoFailureMessage::Other) => {
+                match message.attributes.get(FUNCTION).map(String::as_str) {
+                    Some(FUNCTION_NAME) => {}
+                    Some(other) => return unsettled(&format!("it was parked by {other}")),
+                    None => return unsettled("it is neither a parked record nor a failure message"),
+                }
+                let only = message.attributes.get(SNAPSHOT).map(String::as_str);
+                let unsure = message.attributes.contains_key(UNSURE);
+                let origin =
+                    if only.is_some() { Origin::Letter { unsure, may_come_again: true } } else { Origin::Poison };
+                self.settle_record(&message.body, only, origin, now, summary).await
+            }
+        }
+    }
+
+    async fn settle_batch(
+        &self,
+        failure: &FailureMessage,
+        now: EpochMillis,
+        summary: &mut Summary,
+    ) -> Result<(), Left> {
+        let FailureMessage { function_arn, stream_arn, shard_id, start, end, .. } = failure;
+        let plain = |name: &str| name.to_lowercase().replace('-', "");
+        if !plain(function_arn).contains(&plain(&self.function)) {
+            return Err(Left::Unsettled(format!("the batch was given up for {function_arn}")));
+        }
+        if now.since(failure.time) < LONGEST_INVOCATION {
+            let reason = "the batch was given up less than 15 minutes ago: an invocation may still be at work";
+            return Err(Left::Unsettled(reason.to_owned()));
+        }
+        let records = stream::range(&self.streams, stream_arn, shard_id, *start, *end).await;
+        let records = records.map_err(|error| Left::Unsettled(format!("records {start} to {end}: {error:#}")))?;
+        let origin = Origin::Range { end: *end };
+        let mut undecided = Vec::new();
+        for record in records {
+            // One by one, since the next is decided on the ground that this one is settled.
+            match self.settle_record(&record.json, None, origin, now, summary).await {
+                Ok(()) => {}
+                Err(Left::Undecided(records)) => undecided.extend(records),
+                Err(unsettled) => return Err(unsettled),
+            }
+        }
+        if undecided.is_empty() { Ok(()) } else { Err(Left::Undecided(undecided)) }
+    }
+
+    /// Settles a record, for one snapshot or for all.
+    async fn settle_record(
+        &self,
+        record: &str,
+        only: Option<&str>,
+        origin: Origin,
+        now: EpochMillis,
+        summary: &mut Summary,
+    ) -> Result<(), Left> {
+        let change = match decode(record) {
+            Ok(Record::Change(change)) => change,
+            Ok(Record::NotOurs) => return Ok(()),
+            Err(error) => return Err(Left::Unsettled(format!("the record cannot be decoded: {error}"))),
+        };
+        let origin = match origin {
+            Origin::Letter { unsure, .. } => {
+                Origin::Letter { unsure, may_come_again: may_come_again(change.created, now) }
+            }
+            origin => origin,
+        };
+        let windows = if only.is_some() { &Window::ALL[..] } else { &self.windows };
+        let mut undecided = Vec::new();
+        for posting in usage::fold(&[change], windows) {
+            let snapshot = snapshots::describe(posting.snapshot());
+            if only.is_some_and(|only| only != snapshot) {
+                continue;
+            }
+            for (bucket, sequence, posting) in posting.records() {
+                let decision = self.redrive.settle(&bucket, sequence, &posting, origin, now).await;
+                let decision = decision
+                    .map_err(|error| Left::Unsettled(format!("record {sequence} of {snapshot}: {}", causes(&error))))?;
+                summary.count(decision);
+                match decision {
+                    Decision::Undecided => undecided.push(format!("{sequence} of {snapshot}")),
+                    Decision::Waiting => {
+                        let reason = "may still be counted by the function: try again when it is a day old";
+                        return Err(Left::Unsettled(format!("record {sequence} of {snapshot} {reason}")));
+                    }
+                    Decision::Count | Decision::AlreadyRedriven | Decision::AlreadyCounted => {}
+                }
+            }
+        }
+        if undecided.is_empty() { Ok(()) } else { Err(Left::Undecided(undecided)) }
+    }
+}

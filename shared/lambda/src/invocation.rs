@@ -1,0 +1,69 @@
+//! One invocation as Lambda makes it: its event, its time, what is told of it, and how it fails.
+
+use std::error::Error;
+
+pub use lambda_runtime::Diagnostic;
+use lambda_runtime::LambdaEvent;
+use metrique::{CloseValue, InflectableEntry};
+use tidegate_aws::{clock, error::causes};
+use tidegate_domain::time::EpochMillis;
+use tokio::time::Instant;
+
+use crate::telemetry::{Facts, Telemetry};
+
+/// An invocation that is under way.
+#[derive(Debug)]
+pub struct Invocation<'t, E> {
+    /// What the function is invoked with.
+    pub event: E,
+    /// When it was invoked.
+    pub now: EpochMillis,
+    /// When it must begin to answer.
+    pub deadline: Instant,
+    teller: Teller<'t>,
+}
+
+/// What tells the operators of one invocation.
+#[derive(Debug)]
+pub struct Teller<'t> {
+    telemetry: &'t Telemetry,
+    facts: Facts,
+    started: Instant,
+}
+
+impl<'t, E> Invocation<'t, E> {
+    pub(crate) fn new(event: LambdaEvent<E>, telemetry: &'t Telemetry) -> Result<Self, Diagnostic> {
+        let LambdaEvent { payload, context, .. } = event;
+        let unclear = |error| diagnostic("ClockError", &error);
+        Ok(Self {
+            now: clock::now().map_err(unclear)?,
+            deadline: clock::answer_by(context.deadline).map_err(unclear)?,
+            event: payload,
+            teller: Teller { telemetry, facts: telemetry.facts(&context), started: Instant::now() },
+        })
+    }
+
+    /// The event, its time, and who tells of it.
+    #[must_use]
+    pub fn into_parts(self) -> (E, EpochMillis, Instant, Teller<'t>) {
+        (self.event, self.now, self.deadline, self.teller)
+    }
+}
+
+impl Teller<'_> {
+    /// Writes the invocation's line of metrics: what it was, what it did, and how long it took.
+    pub fn tell<R: CloseValue<Closed: InflectableEntry>>(&self, kind: &'static str, report: R) {
+        self.telemetry.metrics.write(&self.facts, kind, Some(self.started.elapsed()), report);
+    }
+
+    /// Writes a line of metrics of a part of the invocation, which says for itself how long it took.
+    pub fn tell_part<R: CloseValue<Closed: InflectableEntry>>(&self, kind: &'static str, report: R) {
+        self.telemetry.metrics.write(&self.facts, kind, None, report);
+    }
+}
+
+/// A failure as Lambda reports it, with all that caused it.
+#[must_use]
+pub fn diagnostic(error_type: &str, error: &(dyn Error + 'static)) -> Diagnostic {
+    Diagnostic { error_type: error_type.to_owned(), error_message: causes(error) }
+}

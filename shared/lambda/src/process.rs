@@ -1,0 +1,71 @@
+//! The process: it takes one invocation after the other, whatever becomes of each, until it is told to end.
+
+use std::task::{Context, Poll};
+
+use anyhow::Context as _;
+use lambda_runtime::{Error, LambdaEvent, LambdaInvocation, Runtime, Service, service_fn, tower::layer::layer_fn};
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{Instrument as _, instrument::Instrumented};
+
+use crate::{
+    invocation::{Diagnostic, Invocation},
+    telemetry::Telemetry,
+};
+
+/// Runs a function until its process is told to end.
+///
+/// An error and a panic of `handler` are reported as that invocation's failure, and the next one follows.
+/// On SIGTERM the process ends at once and well: every line is written whole before its invocation is answered,
+/// so there is nothing to flush. An invocation that were under way would come again. Lambda sends that
+/// signal only where an extension is registered, and otherwise ends the process without one, which is
+/// why none of this rests on the signal.
+///
+/// AWS: [shutdown phase](https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html#runtimes-lifecycle-shutdown).
+///
+/// # Errors
+/// When the Runtime API cannot be reached.
+pub async fn run<E, A, F>(telemetry: &Telemetry, handler: F) -> anyhow::Result<()>
+where
+    E: for<'de> Deserialize<'de>,
+    A: Serialize,
+    F: AsyncFn(Invocation<'_, E>) -> Result<A, Diagnostic>,
+{
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be waited for")?;
+    let handler = &handler;
+    let service = service_fn(async move |event: LambdaEvent<E>| -> Result<A, Diagnostic> {
+        let answer = async { handler(Invocation::new(event, telemetry)?).await }.await;
+        if let Err(Diagnostic { error_type, error_message }) = &answer {
+            tracing::error!(error_type, error = error_message, "invocation failed");
+        }
+        answer
+    });
+    let runtime = Runtime::new(service).layer(layer_fn(|inner| Spanned { inner, telemetry }));
+    tokio::select! {
+        ended = runtime.run() => ended.map_err(anyhow::Error::from_boxed),
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+/// Puts all that happens for an invocation into a span that says which one it is.
+struct Spanned<'t, S> {
+    inner: S,
+    telemetry: &'t Telemetry,
+}
+
+impl<S: Service<LambdaInvocation, Response = (), Error = Error>> Service<LambdaInvocation> for Spanned<'_, S> {
+    type Response = ();
+    type Error = Error;
+    type Future = Instrumented<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, invocation: LambdaInvocation) -> Self::Future {
+        self.telemetry.invoked();
+        let span = self.telemetry.facts(&invocation.context).span();
+        // What the call itself does, such as reading the event, belongs to the invocation, too.
+        span.clone().in_scope(|| self.inner.call(invocation)).instrument(span)
+    }
+}

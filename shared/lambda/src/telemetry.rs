@@ -1,0 +1,118 @@
+//! What a function tells its operators: logs and metrics, as JSON on standard output, where Lambda collects
+//! both.
+//!
+//! Fields that all lines have in common bear the names that Powertools for AWS Lambda gives them, so that a
+//! query finds the lines of these functions with those of others.
+//!
+//! AWS: [standard structured keys](https://docs.aws.amazon.com/powertools/python/latest/core/logger/#standard-structured-keys).
+
+mod log;
+mod metrics;
+
+use std::{
+    panic,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use lambda_runtime::Context;
+use tidegate_aws::settings::{Settings, variable};
+use tracing::Span;
+
+use self::metrics::Metrics;
+pub use self::metrics::{DIMENSION, NAMESPACE};
+
+/// What a process tells, and of which function.
+#[derive(Debug)]
+pub struct Telemetry {
+    pub(crate) metrics: Metrics,
+    invocations: AtomicU64,
+}
+
+/// What every line of an invocation says of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    cold_start: bool,
+    function_name: String,
+    /// In megabytes.
+    function_memory_size: i32,
+    function_arn: String,
+    function_request_id: String,
+    /// The trace's id alone, without the segment's.
+    xray_trace_id: Option<String>,
+}
+
+impl Telemetry {
+    /// Starts logging at the level of `AWS_LAMBDA_LOG_LEVEL`, or `INFO`. All lines name the service
+    /// `POWERTOOLS_SERVICE_NAME`, or `function`. A panic is a line like any other.
+    ///
+    /// To be called once, at the start of the process.
+    ///
+    /// AWS: [log levels](https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-log-level.html).
+    #[must_use]
+    pub fn start(function: &str) -> Self {
+        let settings = Settings::new(variable);
+        let service = settings.get("POWERTOOLS_SERVICE_NAME").unwrap_or_else(|| function.to_owned());
+        log::start(&service, settings.get("AWS_LAMBDA_LOG_LEVEL").as_deref());
+        panic::set_hook(Box::new(|panic| {
+            let location = panic.location().map(ToString::to_string);
+            tracing::error!(location, error = panic.payload_as_str(), "panicked");
+        }));
+        Self { metrics: Metrics::to_stdout(service), invocations: AtomicU64::new(0) }
+    }
+
+    /// Notes that an invocation begins.
+    pub(crate) fn invoked(&self) {
+        self.invocations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn facts(&self, context: &Context) -> Facts {
+        let trace = context.xray_trace_id.as_deref().map(trace_id);
+        Facts {
+            cold_start: self.invocations.load(Ordering::Relaxed) == 1,
+            function_name: context.env_config.function_name.clone(),
+            function_memory_size: context.env_config.memory,
+            function_arn: context.invoked_function_arn.clone(),
+            function_request_id: context.request_id.clone(),
+            xray_trace_id: trace.map(str::to_owned),
+        }
+    }
+}
+
+impl Facts {
+    pub(crate) fn span(&self) -> Span {
+        let Self { cold_start, function_name, function_memory_size, function_arn, function_request_id, xray_trace_id } =
+            self;
+        tracing::error_span!(
+            "invocation",
+            cold_start,
+            function_name,
+            function_memory_size,
+            function_arn,
+            function_request_id,
+            xray_trace_id
+        )
+    }
+}
+
+/// The trace's id in the header that Lambda hands over, like `Root=1-...;Parent=...;Sampled=1`.
+///
+/// AWS: [tracing header](https://docs.aws.amazon.com/xray/latest/devguide/xray-concepts.html#xray-concepts-tracingheader).
+fn trace_id(header: &str) -> &str {
+    header.split(';').find_map(|part| part.trim().strip_prefix("Root=")).unwrap_or(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_named_by_its_root() {
+        let check = |header, expect| assert_eq!(trace_id(header), expect);
+        check(
+            "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=0",
+            "1-5759e988-bd862e3fe1be46a994272793",
+        );
+        check("Sampled=0; Root=1-5759e988-bd862e3fe1be46a994272793", "1-5759e988-bd862e3fe1be46a994272793");
+        check("1-5759e988-bd862e3fe1be46a994272793", "1-5759e988-bd862e3fe1be46a994272793");
+    }
+}

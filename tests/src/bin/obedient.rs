@@ -1,0 +1,43 @@
+//! A function that does what its event says. It is run as every function is, by `tidegate_lambda`, so what
+//! becomes of an error and of a panic here becomes of them there.
+
+use std::io;
+
+use metrique::{unit::Count, unit_of_work::metrics};
+use serde::Deserialize;
+use tidegate_lambda::{
+    invocation::{Diagnostic, Invocation, diagnostic},
+    process,
+    telemetry::Telemetry,
+};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Event {
+    Answer(String),
+    Fail(String),
+    Panic(String),
+}
+
+#[metrics(rename_all = "PascalCase")]
+struct Report {
+    #[metrics(unit = Count)]
+    letters: usize,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    process::run(&Telemetry::start("obedient"), obey).await
+}
+
+async fn obey(invocation: Invocation<'_, Event>) -> Result<String, Diagnostic> {
+    let (event, .., teller) = invocation.into_parts();
+    match event {
+        Event::Answer(answer) => {
+            teller.tell("answer", Report { letters: answer.len() });
+            Ok(answer)
+        }
+        Event::Fail(message) => Err(diagnostic("ToldTo", &io::Error::other(message))),
+        Event::Panic(message) => panic!("{message}"),
+    }
+}
