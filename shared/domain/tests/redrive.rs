@@ -17,6 +17,7 @@ use tidegate_domain::{
 const RECORDS: usize = 12;
 
 /// What becomes of a delivery.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own, drawn by itself")]
 #[derive(Clone, Copy, Debug)]
 struct Delivery {
     records: usize,
@@ -87,7 +88,9 @@ impl World {
 
     fn write(&mut self, records: &[usize]) {
         let (Some(first), Some(last)) = (records.first(), records.last()) else { return };
-        records.iter().for_each(|record| self.counted[*record] += 1);
+        for record in records {
+            self.counted[*record] += 1;
+        }
         self.watermark = Some(*last);
         if self.age > 0 {
             self.late_spans.push((*first, *last));
@@ -201,7 +204,9 @@ proptest! {
         let places = messages.len().max(1);
         messages.rotate_left(usize::try_from(order % places as u64)?);
         for message in messages {
-            world.redrive(message).into_iter().for_each(|record| undecided[record] = true);
+            for record in world.redrive(message) {
+                undecided[record] = true;
+            }
         }
         for (record, times) in world.counted.into_iter().enumerate() {
             prop_assert!(times == 1 || times == 0 && undecided[record], "record {record} counts {times} times");
