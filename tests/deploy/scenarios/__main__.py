@@ -1,0 +1,62 @@
+"""Deploys the stack on a local account, lets it do its work, attaches a second one, and deletes both."""
+
+import time
+from collections.abc import Callable
+
+from . import permissions, poison, rates, tokens, usage
+from .account import Account
+from .schedules import Reconcile, Repair
+from .stack import Stack
+from .wait import until
+
+# What the local account needs to be different, and no more.
+PARAMETERS = {
+    "Architecture": "x86_64",
+    "CreateQueryDefinitions": "false",
+    "DeletionProtection": "false",
+    # It tries failed batches again without end but for their age.
+    "RollupMaximumRecordAgeSeconds": "60",
+    "KeeperMaximumRecordAgeSeconds": "60",
+    "ReconcileRate": "rate(1 minute)",
+    "S3ForcePathStyle": "true",
+}
+
+
+def main() -> None:
+    with Account() as account:
+        alarms = poison.Alarms(account)
+        stack = Stack(account)
+        scenario("deploy", lambda: stack.deploy(**PARAMETERS, AlarmTopicArn=alarms.topic))
+        scenario("usage: writes become snapshots and refills", lambda: usage.run(stack))
+        # What schedules are to mend is broken early, and looked at when they have had their time.
+        repair, reconcile = Repair(stack), Reconcile(stack)
+        scenario("tokens: ends delete them", lambda: tokens.run(stack))
+        scenario("poison: to the dead letters, and an alarm", lambda: poison.run(stack, alarms))
+        scenario("schedules: the repair", repair.wait)
+        scenario("schedules: the reconcile", reconcile.wait)
+        scenario("rates: workers' files become a summary", lambda: rates.run(stack))
+        scenario("permissions: what a role lacks is denied", lambda: permissions.run(stack))
+        scenario("delete: the data stay", lambda: delete(stack))
+    print("\nDEPLOYED: the stack did its work, and is gone")
+
+
+def scenario(name: str, run: Callable[[], None]) -> None:
+    """Runs a scenario, and tells how long it took."""
+    print(f"\n-- {name}", flush=True)
+    began = time.monotonic()
+    run()
+    print(f"   done in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def delete(stack: Stack) -> None:
+    """Deletes the stack, after which functions are gone and tables are not."""
+    outputs = stack.outputs()
+    stack.delete()
+    functions = stack.account.client("lambda")
+    until("the functions to be gone", lambda: not functions.list_functions()["Functions"])
+    kept = set(stack.account.client("dynamodb").list_tables()["TableNames"])
+    assert {outputs[name] for name in ("BucketTable", "NonFungibleTable", "FungibleTable", "LimitTable")} <= kept, kept
+    stack.account.client("s3").head_bucket(Bucket=outputs["RatesBucket"])
+
+
+main()
