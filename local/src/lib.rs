@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`dynamodb`], [`queue`] | the embedded services |
+//! | [`dynamodb`], [`queue`], [`s3`] | the embedded services |
 //! | [`services`] | what a run needs: a table and a queue, embedded or elsewhere |
 //! | [`faults`] | throttling, errors, broken connections and crashes under the SDK |
 //! | [`mapping`] | the event source mapping, by AWS's rules |
@@ -32,6 +32,7 @@ pub mod progress;
 pub mod pump;
 pub mod queue;
 pub mod rollup;
+pub mod s3;
 pub mod services;
 mod sparkline;
 pub mod stream;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use aws_config::{BehaviorVersion, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
 use aws_sdk_dynamodb::config::retry::{RetryPartition, TokenBucket};
+use aws_sdk_s3::config::{RequestChecksumCalculation, ResponseChecksumValidation};
 
 /// More attempts than fit before any Lambda deadline.
 const ATTEMPTS: u32 = 1000;
@@ -53,6 +54,21 @@ pub fn dynamodb(config: &SdkConfig) -> aws_sdk_dynamodb::Client {
 pub fn sqs(config: &SdkConfig) -> aws_sdk_sqs::Client {
     let config = aws_sdk_sqs::config::Builder::from(config).retry_partition(no_shared_quota("sqs")).build();
     aws_sdk_sqs::Client::from_conf(config)
+}
+
+/// A client of S3; `force_path_style` is for endpoints where a bucket has no host name of its own. A checksum is
+/// reckoned where S3 asks for one.
+///
+/// AWS: [data integrity protections](https://docs.aws.amazon.com/sdkref/latest/guide/feature-dataintegrity.html).
+#[must_use]
+pub fn s3(config: &SdkConfig, force_path_style: bool) -> aws_sdk_s3::Client {
+    let config = aws_sdk_s3::config::Builder::from(config)
+        .retry_partition(no_shared_quota("s3"))
+        .force_path_style(force_path_style)
+        .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+        .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+        .build();
+    aws_sdk_s3::Client::from_conf(config)
 }
 
 /// A client of EMR, which is asked for many clusters and throttles soon: it backs off for longer, all its

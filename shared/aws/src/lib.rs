@@ -2,13 +2,14 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`schema`] | every key and attribute name of the bucket table and the token tables |
+//! | [`schema`] | every key and attribute name of the bucket table and the token tables, every field of the worker-rate files |
 //! | [`stream`] | a stream record becomes a bucket change, "not ours", or a permanent error |
 //! | [`image`] | a bucket item as a whole becomes a state, or a reason why it is none |
 //! | [`batch`] | a batch, decoded record by record |
 //! | [`parking`] | what cannot be processed is parked, and what failed is answered |
 //! | [`snapshots`] | postings become conditional writes of usage snapshots |
 //! | [`buckets`] | refills, splits and alignments become conditional writes of bucket items |
+//! | [`rates`] | workers' reports and their summary, in S3 |
 //! | [`registry`] | which buckets are sharded, and how far the repair has come |
 //! | [`event`] | events of EventBridge |
 //! | [`pattern`] | EventBridge's event patterns |
@@ -38,6 +39,7 @@ pub mod image;
 pub mod parking;
 pub mod pattern;
 pub mod processors;
+pub mod rates;
 pub mod registry;
 pub mod schema;
 pub mod settings;

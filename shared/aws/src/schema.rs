@@ -1,5 +1,5 @@
-//! The clients' tables: every key and attribute name, and the keys' texts. Nothing outside this module
-//! spells one. All but [`tokens`] is about the bucket table.
+//! The clients' tables and files: every key and attribute name, and the keys' texts. Nothing outside this module
+//! spells one. All but [`tokens`] and [`rates`] is about the bucket table.
 //!
 //! The bucket table belongs to its clients (zae-limiter 0.10 to 0.17), so its shape is fixed; only the
 //! attributes and keys marked as ours are Tidegate's additions, and they are such that the clients'
@@ -20,6 +20,7 @@ pub mod bucket;
 pub mod config;
 mod indexes;
 mod keys;
+pub mod rates;
 pub mod snapshot;
 pub mod system;
 pub mod tokens;

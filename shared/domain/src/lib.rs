@@ -8,8 +8,10 @@
 //! |---|---|
 //! | [`activity`] | [`activity::fold`]: a batch of changes becomes what each bucket shard is asked for |
 //! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: what one stream record says of a bucket |
+//! | [`fleet`] | workers by AWS's rule and the aggregator of [`rates`], simulated, and what the rule comes to |
 //! | [`level`] | [`level::Level`]: what has accrued and is not in the tokens, no less than is known |
 //! | [`pressure`] | whether a bucket is written too hard, and more shards would help |
+//! | [`rates`] | what a fleet of workers reads and writes together, from the reports that count |
 //! | [`recent`] | [`recent::Recent`]: a bounded memory |
 //! | [`refill`] | what has accrued, and whether to write it |
 //! | [`repair`] | what a shard must be told, because nothing else tells it |
@@ -75,8 +77,10 @@
 
 pub mod activity;
 pub mod bucket;
+pub mod fleet;
 pub mod level;
 pub mod pressure;
+pub mod rates;
 pub mod recent;
 pub mod refill;
 pub mod repair;

@@ -1,0 +1,173 @@
+//! The function's configuration, from environment variables.
+
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    time::Duration,
+};
+
+use tidegate_aws::{
+    schema::rates::{SEPARATOR, SUMMARY},
+    settings::{self, ConfigError, Settings},
+};
+use tidegate_domain::rates::Cutoff;
+
+/// What the function is told by its environment.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `BUCKET`: the bucket of the workers' files. Required.
+    pub bucket: String,
+    /// `PREFIX`: what their keys begin with, up to the last `/`, which is added if it is missing. Required.
+    pub prefix: String,
+    /// `SUMMARY_KEY`: the summary's key behind the prefix. Default `summary.json`.
+    pub summary: String,
+    /// `INTERVAL_SECONDS`: the time from the start of one aggregation to that of the next. Default 5.
+    pub interval: Duration,
+    /// `STALENESS_CUTOFF_SECONDS`: the age up to which a worker's file counts. Default 15.
+    pub cutoff: Cutoff,
+    /// `MAX_CONCURRENCY`: how many calls are under way at the same time, at most. Default 64.
+    pub concurrency: NonZeroUsize,
+    /// `DISCOVER_JOBS`: whether each prefix right under `PREFIX` is a job of its own. Default false.
+    pub discover_jobs: bool,
+    /// `S3_FORCE_PATH_STYLE`: whether the bucket has no host name of its own, as on local endpoints. Default false.
+    pub force_path_style: bool,
+}
+
+const CUTOFF_SECONDS: NonZeroU32 = NonZeroU32::MIN.saturating_add(14);
+const INTERVAL_SECONDS: u32 = 5;
+/// Lambda lets no invocation run for longer, in seconds.
+///
+/// AWS: [quotas](https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html).
+const LONGEST_INTERVAL: u32 = 900;
+const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
+
+impl Config {
+    /// Reads the process's environment.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the variable and quotes its value.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::read(settings::variable)
+    }
+
+    /// Reads variables by `lookup`. An empty variable counts as not set.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the variable and quotes its value.
+    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let settings = Settings::new(lookup);
+        let bucket = settings.checked("BUCKET", "a bucket's name, or an access point's ARN", is_bucket)?;
+        let prefix = settings.checked("PREFIX", "what keys begin with, like \"fleet/rates/\"", is_key)?;
+        let summary = settings.checked("SUMMARY_KEY", "what a key ends with, like \"summary.json\"", is_name)?;
+        let missing = |name, purpose| ConfigError::Missing { name, purpose };
+        Ok(Self {
+            bucket: bucket.ok_or(missing("BUCKET", "the bucket of the workers' files"))?,
+            prefix: prefix.map(ended).ok_or(missing("PREFIX", "what the keys of the workers' files begin with"))?,
+            summary: summary.unwrap_or_else(|| SUMMARY.to_owned()),
+            interval: settings.accepted(
+                "INTERVAL_SECONDS",
+                "a whole number of seconds from 1 to 900",
+                INTERVAL_SECONDS,
+                |seconds| (1..=LONGEST_INTERVAL).contains(&seconds).then(|| Duration::from_secs(seconds.into())),
+            )?,
+            cutoff: Cutoff::from_seconds(settings.parsed(
+                "STALENESS_CUTOFF_SECONDS",
+                "a whole number of seconds from 1 to 4294967295",
+                CUTOFF_SECONDS,
+            )?),
+            concurrency: settings.parsed("MAX_CONCURRENCY", "a whole number above 0", CONCURRENCY)?,
+            discover_jobs: settings.parsed("DISCOVER_JOBS", "true or false", false)?,
+            force_path_style: settings.parsed("S3_FORCE_PATH_STYLE", "true or false", false)?,
+        })
+    }
+}
+
+/// AWS: [bucket names](https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html); the older
+/// buckets of us-east-1 have up to 255 characters, and more kinds of them.
+fn is_bucket(value: &str) -> bool {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    value.starts_with("arn:") || ((3..=255).contains(&value.len()) && value.bytes().all(is_name))
+}
+
+/// AWS: [object keys](https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html).
+fn is_key(value: &str) -> bool {
+    value.len() < 1024 && !value.starts_with(SEPARATOR) && !value.contains("://")
+}
+
+fn is_name(value: &str) -> bool {
+    is_key(value) && !value.ends_with(SEPARATOR)
+}
+
+fn ended(prefix: String) -> String {
+    if prefix.ends_with(SEPARATOR) { prefix } else { prefix + SEPARATOR }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUIRED: [(&str, &str); 2] = [("BUCKET", "rates"), ("PREFIX", "fleet/")];
+
+    fn read(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        Config::read(|name| variables.iter().rfind(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    /// `expect` holds what the message must say, beside the variable's name.
+    fn check_error(variable: (&str, &str), expect: &str) {
+        let message = read(&[REQUIRED[0], REQUIRED[1], variable]).unwrap_err().to_string();
+        assert!(message.contains(expect) && message.contains(variable.0), "{message:?} does not say {expect:?}");
+    }
+
+    #[test]
+    fn only_the_place_is_required() {
+        let config = read(&REQUIRED).unwrap();
+        assert_eq!((config.bucket.as_str(), config.prefix.as_str()), ("rates", "fleet/"));
+        assert_eq!((config.summary.as_str(), config.interval), ("summary.json", Duration::from_secs(5)));
+        assert_eq!((config.cutoff, config.concurrency.get()), (Cutoff::DEFAULT, 64));
+        assert!(!config.discover_jobs && !config.force_path_style);
+        check_error(("BUCKET", " "), "not set");
+        check_error(("PREFIX", ""), "not set");
+    }
+
+    #[test]
+    fn a_prefix_ends_in_a_slash() {
+        let check = |given, expect| assert_eq!(read(&[REQUIRED[0], ("PREFIX", given)]).unwrap().prefix, expect);
+        check("fleet", "fleet/");
+        check("fleet/", "fleet/");
+        check("fleet/rates", "fleet/rates/");
+    }
+
+    #[test]
+    fn every_variable_is_read() {
+        let config = read(&[
+            ("BUCKET", "arn:aws:s3:us-east-1:123456789012:accesspoint/rates"),
+            ("PREFIX", "fleet"),
+            ("SUMMARY_KEY", "sum/all.json"),
+            ("INTERVAL_SECONDS", "30"),
+            ("STALENESS_CUTOFF_SECONDS", "60"),
+            ("MAX_CONCURRENCY", "8"),
+            ("DISCOVER_JOBS", "true"),
+            ("S3_FORCE_PATH_STYLE", "true"),
+        ])
+        .unwrap();
+        assert_eq!((config.summary.as_str(), config.interval), ("sum/all.json", Duration::from_secs(30)));
+        assert_eq!((config.cutoff.get(), config.concurrency.get()), (Duration::from_mins(1), 8));
+        assert!(config.bucket.starts_with("arn:") && config.discover_jobs && config.force_path_style);
+    }
+
+    #[test]
+    fn errors_name_the_variable_and_quote_the_value() {
+        check_error(("BUCKET", "s3://rates"), "\"s3://rates\"");
+        check_error(("BUCKET", "ab"), "\"ab\"");
+        check_error(("PREFIX", "/fleet"), "\"/fleet\"");
+        check_error(("PREFIX", "s3://rates/fleet"), "\"s3://rates/fleet\"");
+        check_error(("SUMMARY_KEY", "summary/"), "\"summary/\"");
+        check_error(("INTERVAL_SECONDS", "0"), "\"0\": expected a whole number of seconds from 1 to 900");
+        check_error(("INTERVAL_SECONDS", "901"), "\"901\"");
+        check_error(("INTERVAL_SECONDS", "5s"), "\"5s\"");
+        check_error(("STALENESS_CUTOFF_SECONDS", "0"), "\"0\"");
+        check_error(("STALENESS_CUTOFF_SECONDS", "-1"), "\"-1\"");
+        check_error(("MAX_CONCURRENCY", "0"), "\"0\"");
+        check_error(("DISCOVER_JOBS", "yes"), "\"yes\": expected true or false");
+        check_error(("S3_FORCE_PATH_STYLE", "1"), "\"1\": expected true or false");
+    }
+}

@@ -1,0 +1,124 @@
+//! The function, and one aggregation: find the jobs, do each.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    num::NonZeroUsize,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tidegate_aws::{
+    concurrent::for_each,
+    error::{CallError, causes},
+    rates::RateFiles,
+};
+use tidegate_domain::{rates::Cutoff, time::EpochMillis};
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::{
+    config::Config,
+    job::{self, Aggregated, Context, Job},
+    time::{Times, within},
+};
+
+/// The function: what it reads and writes, and how often.
+#[derive(Debug)]
+pub struct RateAggregator {
+    files: RateFiles,
+    pub(crate) prefix: String,
+    discover_jobs: bool,
+    pub(crate) interval: Duration,
+    cutoff: Cutoff,
+    concurrency: NonZeroUsize,
+    /// One for each call that may be under way.
+    permits: Semaphore,
+    /// What is remembered of each job.
+    jobs: Mutex<BTreeMap<String, Job>>,
+}
+
+/// What one aggregation came to.
+#[derive(Debug)]
+pub struct Aggregation {
+    /// Each job by itself.
+    pub jobs: Vec<Aggregated>,
+    /// Why the jobs could not be found, if they could not.
+    pub error: Option<CallError>,
+}
+
+/// A job on its way through an aggregation.
+struct Slot {
+    pub(crate) prefix: String,
+    job: Mutex<Job>,
+}
+
+impl RateAggregator {
+    /// The function that aggregates these files as it is configured.
+    #[must_use]
+    pub fn new(files: RateFiles, config: &Config) -> Self {
+        Self {
+            files,
+            prefix: config.prefix.clone(),
+            discover_jobs: config.discover_jobs,
+            interval: config.interval,
+            cutoff: config.cutoff,
+            concurrency: config.concurrency,
+            permits: Semaphore::new(config.concurrency.get().min(Semaphore::MAX_PERMITS)),
+            jobs: Mutex::default(),
+        }
+    }
+
+    /// Aggregates all jobs, side by side, at the moment `began`. A summary is written on the condition that the one
+    /// that it replaces is still there and is older, so any other aggregation at the same time is harmless.
+    pub async fn aggregate(&self, began: EpochMillis, times: Times) -> Aggregation {
+        let prefixes = match self.prefixes(times.read_by).await {
+            Ok(prefixes) => prefixes,
+            Err(error) => {
+                tracing::error!(prefix = self.prefix, error = causes(&error), "no jobs");
+                return Aggregation { jobs: Vec::new(), error: Some(error) };
+            }
+        };
+        // What another aggregation has taken is not here: that costs reading, nothing else.
+        let mut known = mem::take(&mut *self.jobs.lock().unwrap_or_else(PoisonError::into_inner));
+        let slot = |prefix: String| Slot { job: Mutex::new(known.remove(&prefix).unwrap_or_default()), prefix };
+        let slots: Vec<_> = prefixes.into_iter().map(slot).collect();
+        let aggregated =
+            for_each((self, began, times), &slots, Self::aggregate_job, times.write_by, self.concurrency).await;
+        let remembered =
+            slots.into_iter().map(|slot| (slot.prefix, slot.job.into_inner().unwrap_or_else(PoisonError::into_inner)));
+        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = remembered.collect();
+        Aggregation { jobs: aggregated, error: None }
+    }
+
+    /// How many reports are remembered, of all jobs.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).values().map(|job| job.memory.len()).sum()
+    }
+
+    async fn aggregate_job((this, began, times): (&Self, EpochMillis, Times), slot: &Slot, _: Instant) -> Aggregated {
+        let Self { files, permits, concurrency, cutoff, interval, .. } = this;
+        let (concurrency, cutoff, interval) = (*concurrency, *cutoff, *interval);
+        let context = Context { files, permits, concurrency, cutoff, interval, began, times };
+        let mut job = mem::take(&mut *slot.job.lock().unwrap_or_else(PoisonError::into_inner));
+        let aggregated = Box::pin(job::aggregate(context, &slot.prefix, &mut job)).await;
+        *slot.job.lock().unwrap_or_else(PoisonError::into_inner) = job;
+        aggregated
+    }
+
+    /// The prefixes of all jobs.
+    async fn prefixes(&self, by: Instant) -> Result<Vec<String>, CallError> {
+        if !self.discover_jobs {
+            return Ok(vec![self.prefix.clone()]);
+        }
+        let (mut prefixes, mut after) = (Vec::new(), None);
+        loop {
+            let page = within(by, self.files.prefixes(&self.prefix, after)).await?;
+            prefixes.extend(page.entries);
+            after = page.next;
+            if after.is_none() {
+                return Ok(prefixes);
+            }
+        }
+    }
+}

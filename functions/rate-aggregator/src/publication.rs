@@ -1,0 +1,69 @@
+//! The summary, written unless a newer one is there.
+
+use tidegate_aws::{
+    error::CallError,
+    rates::{RateFiles, Replaced, text},
+};
+use tidegate_domain::rates::{
+    Cutoff, Field,
+    succession::{Previous, Succession, succeed},
+    summary::Summary,
+};
+use tokio::time::Instant;
+
+use crate::{job::Outcome, time::within};
+
+/// How often a summary is tried that others overtake. Each time, somebody's summary was written, and almost always it
+/// is a newer one.
+const ATTEMPTS: usize = 8;
+
+/// The summary that is there, as this process has read or written it last.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// Which content it has, and what it says; `None` if there is none.
+    summary: Option<(String, Previous)>,
+}
+
+/// Writes a summary in the place of an older one. `seen` is what is known of that, and then of what is there.
+pub(crate) async fn publish(
+    files: &RateFiles,
+    prefix: &str,
+    seen: &mut Option<Seen>,
+    mut summary: Summary,
+    cutoff: Cutoff,
+    deadline: Instant,
+) -> Result<Outcome, CallError> {
+    let mut tried = None;
+    for _ in 0..ATTEMPTS {
+        let there = if let Some(there) = seen.take() {
+            there
+        } else {
+            let stored = within(deadline, files.summary(prefix)).await?;
+            let text = stored.as_ref().map(|stored| stored.text.clone());
+            let there = Seen { summary: stored.map(|stored| (stored.tag, text::previous(&stored.text))) };
+            // The answer to a write was lost, and the write was made again.
+            if tried.is_some() && text == tried {
+                *seen = Some(there);
+                return Ok(Outcome::Published { sequence: summary.sequence });
+            }
+            there
+        };
+        let previous = there.summary.as_ref().map(|(_, previous)| *previous);
+        match succeed(previous, summary.began, cutoff) {
+            Succession::Superseded => {
+                *seen = Some(there);
+                return Ok(Outcome::Superseded);
+            }
+            Succession::Next { sequence } => summary.sequence = sequence,
+        }
+        let text = text::summary(&summary);
+        let tag = there.summary.as_ref().map(|(tag, _)| tag.as_str());
+        if let Replaced::Written { tag } = Box::pin(within(deadline, files.replace(prefix, tag, &text))).await? {
+            let written = Previous { timestamp: Field::Number(summary.timestamp()), sequence: Some(summary.sequence) };
+            *seen = tag.map(|tag| Seen { summary: Some((tag, written)) });
+            return Ok(Outcome::Published { sequence: summary.sequence });
+        }
+        tried = Some(text.into_bytes());
+    }
+    Ok(Outcome::Lost)
+}

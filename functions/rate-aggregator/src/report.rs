@@ -1,0 +1,133 @@
+//! What the function did, in numbers.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use metrique::{
+    unit::{Count, Millisecond},
+    unit_of_work::metrics,
+};
+use tidegate_aws::error::CallError;
+use tidegate_domain::{
+    rates::{Reason, tally::Tally},
+    time::EpochMillis,
+};
+
+use crate::job::Outcome;
+
+/// What the aggregation of one job came to.
+///
+/// Every report that is listed is in exactly one of `active`, `stale`, `rejected`, `vanished` and `unknown`.
+#[metrics(subfield)]
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Read capacity units a second of all active workers.
+    pub read_rate: f64,
+    /// Write capacity units a second of all active workers.
+    pub write_rate: f64,
+    /// Workers that count.
+    #[metrics(unit = Count)]
+    pub active: usize,
+    /// Workers that have not reported for longer than the cutoff.
+    #[metrics(unit = Count)]
+    pub stale: usize,
+    /// Workers that have reported what cannot be.
+    #[metrics(unit = Count)]
+    pub rejected: usize,
+    /// Reports that were deleted since they were listed.
+    #[metrics(unit = Count)]
+    pub vanished: usize,
+    /// Workers whose report could not be read, and of which no earlier one is known: the sums lack them.
+    #[metrics(unit = Count)]
+    pub unknown: usize,
+    /// The age of the oldest report that counts, if any does.
+    #[metrics(unit = Millisecond)]
+    pub oldest_age: Option<Duration>,
+    /// Pages that were listed.
+    #[metrics(unit = Count)]
+    pub pages: usize,
+    /// Reports that were fetched, whether or not they came.
+    #[metrics(unit = Count)]
+    pub gets: usize,
+    /// Of these, those that did not come; of some, an earlier one is known.
+    #[metrics(unit = Count)]
+    pub gets_failed: usize,
+    /// Reports that were not fetched, because they have not changed, are stale by the listing, or are too large.
+    #[metrics(unit = Count)]
+    pub gets_saved: usize,
+}
+
+impl Report {
+    /// Takes over what was summed up by the moment `now`.
+    pub(crate) fn count(&mut self, tally: &Tally, now: EpochMillis) {
+        self.read_rate = tally.read().units();
+        self.write_rate = tally.write().units();
+        self.active = tally.active;
+        self.stale = tally.stale;
+        self.rejected = tally.rejected();
+        self.oldest_age = tally.oldest_age(now);
+    }
+}
+
+/// How many workers were rejected, by reason, for a person to read.
+#[must_use]
+pub fn rejections(tally: &Tally) -> String {
+    let counts = Reason::ALL.into_iter().map(|reason| (reason, tally.rejected_for(reason)));
+    let counts = counts.filter(|(_, count)| *count > 0).map(|(reason, count)| format!("{reason}: {count}"));
+    counts.collect::<Vec<_>>().join("; ")
+}
+
+/// What an invocation came to: of how many aggregations of jobs the summary went which way.
+#[metrics(subfield)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summed {
+    /// Times that it aggregated.
+    #[metrics(unit = Count)]
+    pub aggregations: usize,
+    /// Summaries written.
+    #[metrics(unit = Count)]
+    pub published: usize,
+    /// Summaries not written, because a newer one was there.
+    #[metrics(unit = Count)]
+    pub superseded: usize,
+    /// Summaries not written, because others wrote again and again in between.
+    #[metrics(unit = Count)]
+    pub lost: usize,
+    /// Aggregations of a job, or searches for jobs, that failed: the last summary stayed.
+    #[metrics(unit = Count)]
+    pub failed: usize,
+    /// Jobs of the last aggregation.
+    #[metrics(unit = Count)]
+    pub jobs: usize,
+}
+
+impl Summed {
+    /// Counts the aggregation of a job.
+    pub(crate) fn count(&mut self, outcome: &Result<Outcome, CallError>) {
+        *match outcome {
+            Ok(Outcome::Published { .. }) => &mut self.published,
+            Ok(Outcome::Superseded) => &mut self.superseded,
+            Ok(Outcome::Lost) => &mut self.lost,
+            Err(_) => &mut self.failed,
+        } += 1;
+    }
+}
+
+/// Jobs whose last aggregation failed, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("the last aggregation of {} failed, so the summary before it stays: {}", self.names(), self.first())]
+pub struct Failures(pub BTreeMap<String, String>);
+
+impl Failures {
+    /// A few of the jobs' prefixes.
+    fn names(&self) -> String {
+        let mut names: Vec<_> = self.0.keys().take(3).map(String::as_str).collect();
+        if self.0.len() > names.len() {
+            names.push("others");
+        }
+        names.join(", ")
+    }
+
+    fn first(&self) -> &str {
+        self.0.values().next().map_or("", String::as_str)
+    }
+}

@@ -1,0 +1,57 @@
+//! When an aggregation must be done with what.
+
+use std::time::Duration;
+
+use tidegate_aws::error::{CallError, StoreError};
+use tokio::time::{Instant, timeout_at};
+
+/// An aggregation may take as long as the interval, or this long if that is shorter.
+const LEAST: Duration = Duration::from_secs(5);
+
+/// The time of one aggregation. What hangs costs a part of it, not the summary.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// By then, what is not read is not read.
+    pub read_by: Instant,
+    /// By then, the summary is written, or it is not.
+    pub write_by: Instant,
+}
+
+impl Times {
+    /// The times of an aggregation that starts at `start`, in an invocation that must answer by `deadline`: three
+    /// quarters are for reading.
+    #[must_use]
+    pub fn new(start: Instant, interval: Duration, deadline: Instant) -> Self {
+        let write_by = deadline.min(start + interval.max(LEAST));
+        let time = write_by.saturating_duration_since(start);
+        Self { read_by: start + time / 4 * 3, write_by }
+    }
+}
+
+/// Makes a call within the deadline.
+pub(crate) async fn within<T>(
+    deadline: Instant,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, CallError> {
+    timeout_at(deadline, call).await.map_err(|_| CallError::Deadline).and_then(|done| Ok(done?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_aggregation_ends_before_the_next_one_and_with_the_invocation() {
+        let check = |interval, left, read, write| {
+            let start = Instant::now();
+            let [interval, left, read, write] = [interval, left, read, write].map(Duration::from_millis);
+            let times = Times::new(start, interval, start + left);
+            assert_eq!((times.read_by - start, times.write_by - start), (read, write), "{interval:?} {left:?}");
+        };
+        check(5_000, 60_000, 3_750, 5_000);
+        check(8_000, 60_000, 6_000, 8_000);
+        check(1_000, 60_000, 3_750, 5_000);
+        check(5_000, 400, 300, 400);
+        check(5_000, 0, 0, 0);
+    }
+}

@@ -1,0 +1,233 @@
+//! S3 in this process: one bucket in memory, behind the protocol.
+//!
+//! It has what the worker-rate files need: objects are written, with conditions, read, deleted and listed by prefix,
+//! delimiter and page. As on AWS, a listing shows the bucket as it is page by page, times are whole seconds, and of
+//! two conditional writes at the same time one fails.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`objects`] | the bucket's objects, and their listing |
+//! | `protocol` | calls, answered |
+//! | [`workers`] | workers' files as the workers write them |
+
+pub mod objects;
+mod protocol;
+pub mod workers;
+
+use std::{
+    fmt,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::{Context as _, Result};
+use axum::{Router, error_handling::HandleError, http::StatusCode};
+use s3s::{HttpError, auth::SimpleAuth, service::S3ServiceBuilder};
+use tidegate_aws::clock;
+use tidegate_domain::time::EpochMillis;
+use tokio::{net::TcpListener, task::JoinSet};
+
+use self::{
+    objects::{Object, Objects},
+    protocol::Protocol,
+};
+
+/// The name of the bucket that there is.
+pub const BUCKET: &str = "tidegate-local";
+/// Access key and secret key of whoever calls.
+const KEY: &str = "test";
+
+/// An empty bucket in memory, served on loopback until it is dropped.
+pub struct EmbeddedS3 {
+    address: SocketAddr,
+    bucket: Bucket,
+    // A JoinSet, because dropping it ends its tasks.
+    _accepting: JoinSet<()>,
+}
+
+/// A handle of the bucket, past the protocol. Clones share it.
+#[derive(Clone, Default)]
+pub struct Bucket {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    objects: Objects,
+    calls: Calls,
+    /// The present moment, if it is not that of the system's clock.
+    now: Option<EpochMillis>,
+    hook: Option<Arc<Hook>>,
+}
+
+/// Is told of each call before it is done, and says whether it is.
+type Hook = dyn Fn(&Bucket, &Call) -> Option<Fault> + Send + Sync;
+
+/// A call that is about to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A page of a listing.
+    List {
+        /// What the keys begin with.
+        prefix: String,
+        /// Whether it is the first page.
+        is_first: bool,
+    },
+    /// An object is read.
+    Get {
+        /// Its key.
+        key: String,
+    },
+    /// An object is written.
+    Put {
+        /// Its key.
+        key: String,
+    },
+}
+
+/// What befalls a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// 503, `SlowDown`; nothing is done.
+    SlowDown,
+    /// 403, `AccessDenied`; nothing is done.
+    AccessDenied,
+    /// It is done, and the answer is 500, `InternalError`.
+    InternalAfter,
+    /// There is no answer.
+    Hang,
+}
+
+/// How many calls there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Pages listed.
+    pub lists: usize,
+    /// Objects read.
+    pub gets: usize,
+    /// Objects written, or not, by their condition.
+    pub puts: usize,
+}
+
+impl EmbeddedS3 {
+    /// Starts on this port of 127.0.0.1, or on a free one. The server runs on the caller's runtime.
+    ///
+    /// # Errors
+    /// When the port is taken.
+    pub async fn start(port: Option<u16>) -> Result<Self> {
+        let port = port.unwrap_or(0);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+            .await
+            .with_context(|| format!("the embedded S3 cannot listen on port {port} of 127.0.0.1"))?;
+        let address = listener.local_addr()?;
+        let bucket = Bucket::default();
+        let mut service = S3ServiceBuilder::new(Protocol::new(bucket.clone()));
+        service.set_auth(SimpleAuth::from_single(KEY, KEY));
+        let service = HandleError::new(service.build(), async |error: HttpError| {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:?}"))
+        });
+        let mut accepting = JoinSet::new();
+        accepting.spawn(async move {
+            // Never returns an error: a connection that cannot be accepted is tried again.
+            let _ = axum::serve(listener, Router::new().fallback_service(service)).await;
+        });
+        Ok(Self { address, bucket, _accepting: accepting })
+    }
+
+    /// Where clients of S3 find it, like `http://127.0.0.1:40123`; the bucket is in the path.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The bucket, past the protocol.
+    #[must_use]
+    pub const fn bucket(&self) -> &Bucket {
+        &self.bucket
+    }
+}
+
+impl Bucket {
+    /// Writes an object, as of this moment.
+    pub fn put(&self, key: impl Into<String>, content: impl Into<Vec<u8>>, modified: EpochMillis) {
+        self.state().objects.insert(key.into(), Object::new(content.into().into(), modified));
+    }
+
+    /// An object, if it is there.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Object> {
+        self.state().objects.get(key).cloned()
+    }
+
+    /// Deletes an object; whether it was there.
+    #[must_use]
+    pub fn delete(&self, key: &str) -> bool {
+        self.state().objects.remove(key)
+    }
+
+    /// Stops the clock at this moment: objects that clients write are as of then.
+    pub fn set_time(&self, now: EpochMillis) {
+        self.state().now = Some(now);
+    }
+
+    /// The calls since this was last asked.
+    #[must_use]
+    pub fn take_calls(&self) -> Calls {
+        std::mem::take(&mut self.state().calls)
+    }
+
+    /// Lets every call be told before it is done, so that something happens first, or instead.
+    pub fn on_call(&self, hook: impl Fn(&Self, &Call) -> Option<Fault> + Send + Sync + 'static) {
+        self.state().hook = Some(Arc::new(hook));
+    }
+
+    /// Lets calls be done as usual.
+    pub fn undisturbed(&self) {
+        self.state().hook = None;
+    }
+
+    /// Counts a call, and asks what befalls it.
+    fn befalls(&self, call: &Call) -> Option<Fault> {
+        let hook = {
+            let mut state = self.state();
+            *match call {
+                Call::List { .. } => &mut state.calls.lists,
+                Call::Get { .. } => &mut state.calls.gets,
+                Call::Put { .. } => &mut state.calls.puts,
+            } += 1;
+            state.hook.clone()?
+        };
+        hook(self, call)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The moment of a write; none if the system's clock is beyond all calendars.
+    fn now(&self) -> Option<EpochMillis> {
+        self.now.or_else(|| clock::now().ok())
+    }
+}
+
+impl fmt::Debug for EmbeddedS3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbeddedS3").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bucket").field("calls", &self.state().calls).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! Workers' reports in S3, and the summary beside them.
+//!
+//! A worker overwrites its one object every few seconds; the summary is written on the condition that the one that
+//! was read is still there.
+//!
+//! AWS: [conditional writes](https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html).
+
+pub mod text;
+
+use aws_sdk_s3::{
+    Client,
+    error::ProvideErrorMetadata,
+    operation::get_object::{GetObjectError, GetObjectOutput},
+    primitives::{ByteStream, DateTime},
+    types::Object,
+};
+use tidegate_domain::{
+    rates::{
+        Reason,
+        reading::{Content, Listed, MAX_SIZE},
+    },
+    time::EpochMillis,
+};
+
+use crate::{error::StoreError, schema::rates::SEPARATOR};
+
+/// The reports and summaries in a bucket.
+#[derive(Clone, Debug)]
+pub struct RateFiles {
+    client: Client,
+    bucket: String,
+    summary: String,
+}
+
+/// Where the next page of a listing begins.
+#[derive(Clone, Debug)]
+pub struct Cursor(String);
+
+/// A page of a listing: up to a thousand.
+///
+/// AWS: [ListObjectsV2](https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html).
+#[derive(Clone, Debug)]
+pub struct Page<T> {
+    /// What is there.
+    pub entries: Vec<T>,
+    /// Where it goes on, if it does.
+    pub next: Option<Cursor>,
+}
+
+/// A report that was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fetched {
+    /// It is there.
+    Found {
+        /// Which content it has.
+        tag: Option<String>,
+        /// What it says.
+        content: Content,
+    },
+    /// It was deleted since it was listed.
+    Vanished,
+}
+
+/// A summary that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Which content it has.
+    pub tag: String,
+    /// What it says.
+    pub text: Vec<u8>,
+}
+
+/// What became of a summary that was to replace another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// It is there.
+    Written {
+        /// Its tag, if it was told.
+        tag: Option<String>,
+    },
+    /// Somebody else has written, deleted or is writing the summary.
+    Lost,
+}
+
+impl RateFiles {
+    /// The reports and summaries in this bucket; `summary` is the summary's name under its prefix.
+    #[must_use]
+    pub const fn new(client: Client, bucket: String, summary: String) -> Self {
+        Self { client, bucket, summary }
+    }
+
+    /// The key of the summary of a prefix.
+    #[must_use]
+    pub fn summary_key(&self, prefix: &str) -> String {
+        format!("{prefix}{}", self.summary)
+    }
+
+    /// A page of the reports under a prefix: all objects, but for the summary, for what lies deeper, and for the
+    /// empty objects that stand for folders.
+    ///
+    /// # Errors
+    /// [`StoreError`] if S3 does not answer.
+    pub async fn reports(&self, prefix: &str, after: Option<Cursor>) -> Result<Page<Listed>, StoreError> {
+        let (summary, (objects, _, next)) = (self.summary_key(prefix), self.list(prefix, after).await?);
+        let is_report = |listed: &Listed| listed.key != summary && !listed.key.ends_with(SEPARATOR);
+        Ok(Page { entries: objects.into_iter().filter_map(listed).filter(is_report).collect(), next })
+    }
+
+    /// A page of the prefixes right under this one.
+    ///
+    /// # Errors
+    /// [`StoreError`] if S3 does not answer.
+    pub async fn prefixes(&self, prefix: &str, after: Option<Cursor>) -> Result<Page<String>, StoreError> {
+        let (_, entries, next) = self.list(prefix, after).await?;
+        Ok(Page { entries, next })
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<Cursor>,
+    ) -> Result<(Vec<Object>, Vec<String>, Option<Cursor>), StoreError> {
+        let list = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix).delimiter(SEPARATOR);
+        let list = list.set_continuation_token(after.map(|Cursor(token)| token)).send();
+        let page = list.await.map_err(|error| StoreError::from_sdk("ListObjectsV2", error))?;
+        let prefixes = page.common_prefixes.unwrap_or_default().into_iter().filter_map(|common| common.prefix);
+        Ok((page.contents.unwrap_or_default(), prefixes.collect(), page.next_continuation_token.map(Cursor)))
+    }
+
+    /// Reads a report, unless it has become too large.
+    ///
+    /// # Errors
+    /// [`StoreError`] if S3 does not answer.
+    pub async fn report(&self, key: &str) -> Result<Fetched, StoreError> {
+        let Some(mut found) = self.get(key).await? else { return Ok(Fetched::Vanished) };
+        let tag = found.e_tag.take();
+        if is_too_large(&found) {
+            return Ok(Fetched::Found { tag, content: Err(Reason::TooLarge) });
+        }
+        let content = text::report(&body(found).await?);
+        Ok(Fetched::Found { tag, content })
+    }
+
+    /// Reads the summary of a prefix; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError`] if S3 does not answer.
+    pub async fn summary(&self, prefix: &str) -> Result<Option<Stored>, StoreError> {
+        let Some(mut found) = self.get(&self.summary_key(prefix)).await? else { return Ok(None) };
+        let Some(tag) = found.e_tag.take() else {
+            return Err(StoreError::Unexplained { item: self.summary_key(prefix) });
+        };
+        // A text of that size is no summary.
+        let text = if is_too_large(&found) { Vec::new() } else { body(found).await? };
+        Ok(Some(Stored { tag, text }))
+    }
+
+    /// Writes the summary of a prefix, if the one with the tag `seen` is still there, or if there still is none.
+    ///
+    /// A call whose answer was lost is made again, and is then [`Replaced::Lost`] against itself.
+    ///
+    /// # Errors
+    /// [`StoreError`] if S3 does not do it.
+    pub async fn replace(&self, prefix: &str, seen: Option<&str>, text: &str) -> Result<Replaced, StoreError> {
+        let put = self
+            .client
+            .put_object()
+            .bucket(&self.bucket)
+            .key(self.summary_key(prefix))
+            .content_type("application/json")
+            .cache_control("no-cache")
+            .body(ByteStream::from(text.as_bytes().to_vec()));
+        let put = match seen {
+            Some(tag) => put.if_match(tag),
+            None => put.if_none_match("*"),
+        };
+        match put.send().await {
+            Ok(written) => Ok(Replaced::Written { tag: written.e_tag }),
+            Err(error) => match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+                // The last one: what was to be replaced is deleted.
+                Some("PreconditionFailed" | "ConditionalRequestConflict" | "NoSuchKey") => Ok(Replaced::Lost),
+                _ => Err(StoreError::from_sdk("PutObject", error)),
+            },
+        }
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<GetObjectOutput>, StoreError> {
+        match self.client.get_object().bucket(&self.bucket).key(key).send().await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.as_service_error().is_some_and(GetObjectError::is_no_such_key) => Ok(None),
+            Err(error) => Err(StoreError::from_sdk("GetObject", error)),
+        }
+    }
+}
+
+fn is_too_large(found: &GetObjectOutput) -> bool {
+    found.content_length.is_none_or(|length| !u64::try_from(length).is_ok_and(|length| length <= MAX_SIZE))
+}
+
+async fn body(found: GetObjectOutput) -> Result<Vec<u8>, StoreError> {
+    let body = found.body.collect().await;
+    let body = body.map_err(|error| StoreError::Unavailable { operation: "GetObject", source: error.into() })?;
+    Ok(body.into_bytes().into())
+}
+
+fn listed(object: Object) -> Option<Listed> {
+    Some(Listed {
+        key: object.key?,
+        tag: object.e_tag,
+        size: object.size.and_then(|size| size.try_into().ok()).unwrap_or_default(),
+        modified: object.last_modified.and_then(moment),
+    })
+}
+
+fn moment(time: DateTime) -> Option<EpochMillis> {
+    EpochMillis::new(time.to_millis().ok()?).ok()
+}

@@ -1,0 +1,114 @@
+//! Reports and summaries as texts: JSON, in the very shape in which Python writes it.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use tidegate_domain::rates::{Field, Reason, Report, reading::Content, succession::Previous, summary::Summary};
+
+use crate::schema::rates::{
+    ACTIVE_WORKERS, AGGREGATED_READ_RATE, AGGREGATED_WRITE_RATE, AGGREGATION_TIME_UTC, INTERVAL_SECONDS,
+    REJECTED_WORKERS, SEQUENCE, STALE_WORKERS, TIMESTAMP,
+};
+
+/// What a report says. Python also writes `NaN` and `Infinity`, which are not JSON.
+///
+/// # Errors
+/// [`Reason::NotJson`] if it is no JSON object, or has a field twice.
+pub fn report(text: &[u8]) -> Content {
+    #[derive(Deserialize)]
+    struct Fields<'a> {
+        // As `schema::rates` names them.
+        #[serde(borrow, default, deserialize_with = "raw")]
+        timestamp: Option<&'a RawValue>,
+        #[serde(borrow, default, deserialize_with = "raw")]
+        read_rate: Option<&'a RawValue>,
+        #[serde(borrow, default, deserialize_with = "raw")]
+        write_rate: Option<&'a RawValue>,
+    }
+    let Fields { timestamp, read_rate, write_rate } = object(text).ok_or(Reason::NotJson)?;
+    Ok(Report { timestamp: field(timestamp), read_rate: field(read_rate), write_rate: field(write_rate) })
+}
+
+/// What is known of the summary that this is; nothing can be taken from a text that is none.
+#[must_use]
+pub fn previous(text: &[u8]) -> Previous {
+    #[derive(Default, Deserialize)]
+    struct Fields<'a> {
+        #[serde(borrow, default, deserialize_with = "raw")]
+        timestamp: Option<&'a RawValue>,
+        #[serde(borrow, default, deserialize_with = "raw")]
+        sequence: Option<&'a RawValue>,
+    }
+    let Fields { timestamp, sequence } = object(text).unwrap_or_default();
+    Previous { timestamp: field(timestamp), sequence: sequence.and_then(|sequence| sequence.get().parse().ok()) }
+}
+
+/// A summary as Python's `json.dumps` would write it, with our keys behind those of the Python aggregator.
+#[must_use]
+pub fn summary(summary: &Summary) -> String {
+    let Summary { tally, sequence, .. } = summary;
+    let number = |value: f64| PythonFloat(value).to_string();
+    let fields = [
+        (TIMESTAMP, number(summary.timestamp())),
+        (AGGREGATED_READ_RATE, number(tally.read().units())),
+        (AGGREGATED_WRITE_RATE, number(tally.write().units())),
+        (ACTIVE_WORKERS, tally.active.to_string()),
+        (AGGREGATION_TIME_UTC, format!("\"{}\"", summary.time_utc())),
+        (STALE_WORKERS, tally.stale.to_string()),
+        (REJECTED_WORKERS, tally.rejected().to_string()),
+        (INTERVAL_SECONDS, seconds(summary.interval)),
+        (SEQUENCE, sequence.to_string()),
+    ];
+    format!("{{{}}}", fields.map(|(name, value)| format!("\"{name}\": {value}")).join(", "))
+}
+
+/// An integer where it is one, as in the configuration.
+fn seconds(interval: Duration) -> String {
+    if interval.subsec_nanos() == 0 {
+        interval.as_secs().to_string()
+    } else {
+        PythonFloat(interval.as_secs_f64()).to_string()
+    }
+}
+
+/// A finite float as Python's `repr` writes it: the fewest digits that tell it from all others, with a point or an
+/// exponent of two digits or more.
+///
+/// Python: [`json.dumps`](https://docs.python.org/3/library/json.html#json.dumps) writes floats by `float.__repr__`.
+#[derive(Clone, Copy, Debug)]
+pub struct PythonFloat(pub f64);
+
+impl fmt::Display for PythonFloat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(value) = *self;
+        if value == 0.0 || (1e-4..1e16).contains(&value.abs()) {
+            // Rust, too, writes the fewest digits, and `.0` behind a whole number.
+            return write!(f, "{value:?}");
+        }
+        let text = format!("{value:e}");
+        let Some((digits, exponent)) = text.split_once('e') else { return f.write_str(&text) };
+        match exponent.strip_prefix('-') {
+            Some(exponent) => write!(f, "{digits}e-{exponent:0>2}"),
+            None => write!(f, "{digits}e+{exponent:0>2}"),
+        }
+    }
+}
+
+fn object<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Option<T> {
+    // A list would pass for an object without names.
+    let is_object = text.trim_ascii_start().first() == Some(&b'{');
+    if is_object { serde_json::from_slice(text).ok() } else { None }
+}
+
+/// A field that is there, be it null.
+fn raw<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+fn field(value: Option<&RawValue>) -> Field {
+    let Some(value) = value.map(RawValue::get) else { return Field::Missing };
+    let is_number = value.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    // What is beyond all floats is infinite, as in Python.
+    if is_number { value.parse().map_or(Field::Other, Field::Number) } else { Field::Other }
+}

@@ -1,0 +1,74 @@
+//! Which summary replaces which: an older aggregation never replaces a newer one.
+
+use super::{Cutoff, Field, moment};
+use crate::time::EpochMillis;
+
+/// What is known of the summary that is there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Previous {
+    /// When its aggregation began, in seconds since the epoch.
+    pub timestamp: Field,
+    /// Which one it is, if it says so: that of another program does not.
+    pub sequence: Option<u64>,
+}
+
+/// What becomes of a new summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Succession {
+    /// It replaces the one that is there, with this number.
+    Next {
+        /// One more than that of the summary that it replaces, or 1.
+        sequence: u64,
+    },
+    /// The one that is there began no earlier, and stays.
+    Superseded,
+}
+
+/// What becomes of a summary whose aggregation began at the moment `began`.
+///
+/// A summary of no time, or of one that lies more than the cutoff ahead, is nobody's: it would bar all others.
+#[must_use]
+pub fn succeed(previous: Option<Previous>, began: EpochMillis, cutoff: Cutoff) -> Succession {
+    let Some(previous) = previous else { return Succession::Next { sequence: 1 } };
+    let at = match previous.timestamp {
+        Field::Number(seconds) => moment(seconds).ok().filter(|at| at.since(began) <= cutoff.get()),
+        Field::Missing | Field::Other => None,
+    };
+    if at.is_some_and(|at| at >= began) {
+        return Succession::Superseded;
+    }
+    // After the last number comes the first: whoever compares them takes it for a summary of another program.
+    Succession::Next { sequence: previous.sequence.and_then(|sequence| sequence.checked_add(1)).unwrap_or(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-01-01T00:00:00Z
+    const NOW: i64 = 1_767_225_600;
+
+    fn check(previous: Option<(Field, Option<u64>)>, expect: Succession) {
+        let previous = previous.map(|(timestamp, sequence)| Previous { timestamp, sequence });
+        let began = EpochMillis::new(NOW * 1000).unwrap();
+        assert_eq!(succeed(previous, began, Cutoff::DEFAULT), expect, "{previous:?}");
+    }
+
+    #[test]
+    fn a_newer_summary_stays_and_any_other_is_replaced() {
+        let at = |seconds: f64| Field::Number(1_767_225_600.0 + seconds);
+        let next = |sequence| Succession::Next { sequence };
+        check(None, next(1));
+        check(Some((at(-5.0), Some(7))), next(8));
+        check(Some((at(-0.001), Some(7))), next(8));
+        check(Some((at(-5.0), None)), next(1));
+        check(Some((at(-5.0), Some(u64::MAX))), next(1));
+        check(Some((at(0.0), Some(7))), Succession::Superseded);
+        check(Some((at(0.001), Some(7))), Succession::Superseded);
+        check(Some((at(15.0), None)), Succession::Superseded);
+        check(Some((at(15.001), Some(7))), next(8));
+        check(Some((Field::Number(f64::NAN), Some(7))), next(8));
+        check(Some((Field::Missing, Some(7))), next(8));
+        check(Some((Field::Other, None)), next(1));
+    }
+}
