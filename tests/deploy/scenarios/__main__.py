@@ -1,9 +1,9 @@
-"""Deploys the stack on a local account, lets it do its work, attaches a second one, and deletes both."""
+"""Deploys the stack on a local account, lets it do its work, deletes it, and attaches another one to what it leaves."""
 
 import time
 from collections.abc import Callable
 
-from . import permissions, poison, rates, tokens, usage
+from . import attached, permissions, poison, rates, tokens, usage
 from .account import Account
 from .schedules import Reconcile, Repair
 from .stack import Stack
@@ -36,8 +36,12 @@ def main() -> None:
         scenario("schedules: the reconcile", reconcile.wait)
         scenario("rates: workers' files become a summary", lambda: rates.run(stack))
         scenario("permissions: what a role lacks is denied", lambda: permissions.run(stack))
-        scenario("delete: the data stay", lambda: delete(stack))
-    print("\nDEPLOYED: the stack did its work, and is gone")
+        left = stack.outputs()
+        scenario("delete: the data stay", lambda: delete(stack, left))
+        second = Stack(account, "attached")
+        scenario("attach: another stack goes on with them", lambda: attached.run(second, left, PARAMETERS))
+        scenario("delete: the data stay", lambda: delete(second, left))
+    print("\nDEPLOYED: the stacks did their work, and are gone")
 
 
 def scenario(name: str, run: Callable[[], None]) -> None:
@@ -48,15 +52,14 @@ def scenario(name: str, run: Callable[[], None]) -> None:
     print(f"   done in {time.monotonic() - began:.0f} s", flush=True)
 
 
-def delete(stack: Stack) -> None:
-    """Deletes the stack, after which functions are gone and tables are not."""
-    outputs = stack.outputs()
+def delete(stack: Stack, left: dict[str, str]) -> None:
+    """Deletes a stack, after which functions are gone, and what was left by the first is not."""
     stack.delete()
     functions = stack.account.client("lambda")
     until("the functions to be gone", lambda: not functions.list_functions()["Functions"])
     kept = set(stack.account.client("dynamodb").list_tables()["TableNames"])
-    assert {outputs[name] for name in ("BucketTable", "NonFungibleTable", "FungibleTable", "LimitTable")} <= kept, kept
-    stack.account.client("s3").head_bucket(Bucket=outputs["RatesBucket"])
+    assert {left[name] for name in ("BucketTable", "NonFungibleTable", "FungibleTable", "LimitTable")} <= kept, kept
+    stack.account.client("s3").head_bucket(Bucket=left["RatesBucket"])
 
 
 main()

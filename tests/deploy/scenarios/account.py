@@ -79,7 +79,8 @@ class Account:
         }
         with self._log.open("wb") as log:
             self._server = subprocess.Popen(
-                [str(Path(sys.executable).with_name("ministack"))],
+                [sys.executable, "-m", "scenarios.server"],
+                cwd=Path(__file__).parents[1],
                 env=os.environ | server,
                 stdout=log,
                 stderr=log,
@@ -98,7 +99,8 @@ class Account:
         server = getattr(self, "_server", None)
         if server is not None:
             if failed:
-                print("the end of the account's log:", *self._log.read_text().splitlines()[-40:], sep="\n   ")
+                lines = self._log.read_text(errors="replace").splitlines()[-60:]
+                print("the end of the account's log:", *(line[:300] for line in lines), sep="\n   ")
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
         shutil.rmtree(self._folder, ignore_errors=True)

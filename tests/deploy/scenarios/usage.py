@@ -51,12 +51,10 @@ def _hour() -> str:
 def _refill(dynamodb: object, table: str) -> None:
     """A bucket that runs dry gets what has accrued, and no more."""
     bucket = Bucket(dynamodb, table, "dry", capacity=60_000)
-    bucket.create(1)
+    bucket.create(301)
     began = bucket.refilled_ms
-    left = bucket.read()[f"b_{LIMIT}_tk"] // 1000
-    while left > 3000:
-        bucket.acquire(3000)
-        left -= 3000
+    for _ in range(119):
+        bucket.acquire(500)
 
     def credited() -> int | None:
         now = bucket.read()
@@ -65,9 +63,9 @@ def _refill(dynamodb: object, table: str) -> None:
         accrued = (int(time.time() * 1000) - began) * bucket.capacity * 1000 // bucket.period_ms
         assert 0 <= credit <= accrued, f"{credit} millitokens credited, {accrued} accrued"
         assert credit == 0 or now["rf"] > began
-        # A record is what the keeper acts on.
+        # The keeper acts on what happens, and when what is left would not last for its horizon.
         if credit == 0:
-            bucket.acquire(1)
+            bucket.acquire(10)
         return credit or None
 
     credit = until("the refill of a dry bucket", credited)
