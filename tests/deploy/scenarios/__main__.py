@@ -1,5 +1,6 @@
 """Deploys the stack on a local account, lets it do its work, deletes it, and attaches another one to what it leaves."""
 
+import platform
 import time
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from .wait import until
 
 # What the local account needs to be different, and no more.
 PARAMETERS = {
-    "Architecture": "x86_64",
+    "Architecture": {"aarch64": "arm64"}.get(platform.machine(), platform.machine()),
     "CreateQueryDefinitions": "false",
     "DeletionProtection": "false",
     # It tries failed batches again without end but for their age.
