@@ -53,7 +53,8 @@ fn check(stack: &Stack) -> anyhow::Result<()> {
         assert!(read.is_ok(), "{id}: {read:?}");
         let given: BTreeSet<_> = variables.keys().cloned().filter(|name| name != TELEMETRY).collect();
         // Asking for a name that is given saves asking for the base of names.
-        let wanted: BTreeSet<_> = asked.into_inner().into_iter().filter(|name| !left_out.contains(&name.as_str())).collect();
+        let wanted: BTreeSet<_> =
+            asked.into_inner().into_iter().filter(|name| !left_out.contains(&name.as_str())).collect();
         assert_eq!(given, wanted, "{id}");
         // Metrics of two stacks in one account are told apart by it.
         assert_eq!(text(&variables[TELEMETRY])?, text(&properties["FunctionName"])?, "{id}");

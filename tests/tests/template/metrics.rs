@@ -63,7 +63,10 @@ fn own(stack: &Stack) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
         };
         assert!(metrics.len() > 10, "{metrics:?}");
         metrics.push("Duration".to_owned());
-        own.insert(text(&function["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"])?, metrics.into_iter().collect());
+        own.insert(
+            text(&function["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"])?,
+            metrics.into_iter().collect(),
+        );
     }
     Ok(own)
 }

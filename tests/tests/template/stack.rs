@@ -98,7 +98,9 @@ impl Stack {
         Ok(match value {
             Value::Array(elements) => {
                 let resolved = elements.iter().map(|element| self.resolve(element));
-                Value::Array(resolved.filter(|element| element.as_ref().map_or(true, is_kept)).collect::<Result<_, _>>()?)
+                Value::Array(
+                    resolved.filter(|element| element.as_ref().map_or(true, is_kept)).collect::<Result<_, _>>()?,
+                )
             }
             Value::Object(entries) => {
                 let mut resolved = Map::new();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use anyhow::Context as _;
 use serde_json::{Value, json};
 use tidegate_aws::table::tokens::{self, TokenTables};
 use tidegate_local::services::Services;
@@ -50,16 +51,12 @@ fn of_template(properties: &Value) -> Shape {
 
 /// The same of a table that the schema has made.
 async fn of_schema(client: &aws_sdk_dynamodb::Client, table: &str) -> anyhow::Result<Shape> {
-    let described = client.describe_table().table_name(table).send().await?.table.unwrap_or_default();
+    let described = client.describe_table().table_name(table).send().await?.table.context("no table")?;
     let keys = |keys: &[aws_sdk_dynamodb::types::KeySchemaElement]| {
-        let key = |key: &aws_sdk_dynamodb::types::KeySchemaElement| {
-            json!({"AttributeName": key.attribute_name, "KeyType": key.key_type.as_str()})
-        };
+        let key = |key: &aws_sdk_dynamodb::types::KeySchemaElement| json!({"AttributeName": key.attribute_name, "KeyType": key.key_type.as_str()});
         keys.iter().map(key).collect::<Vec<_>>()
     };
-    let projection = |projection: Option<&aws_sdk_dynamodb::types::Projection>| {
-        json!({"ProjectionType": projection.and_then(|projection| projection.projection_type()).map(|kind| kind.as_str())})
-    };
+    let projection = |projection: Option<&aws_sdk_dynamodb::types::Projection>| json!({"ProjectionType": projection.and_then(|projection| projection.projection_type()).map(|kind| kind.as_str())});
     let global = described.global_secondary_indexes().iter().map(|index| {
         json!({"IndexName": index.index_name, "KeySchema": keys(index.key_schema()), "Projection": projection(index.projection())})
     });
@@ -118,7 +115,10 @@ fn data_are_kept() -> anyhow::Result<()> {
     for (id, resource) in object(stack.section("Resources"))? {
         let kind = resource["Type"].as_str().unwrap_or_default();
         if ["AWS::DynamoDB::Table", "AWS::S3::Bucket"].contains(&kind) {
-            assert_eq!((&resource["DeletionPolicy"], &resource["UpdateReplacePolicy"]), (&json!("Retain"), &json!("Retain")));
+            assert_eq!(
+                (&resource["DeletionPolicy"], &resource["UpdateReplacePolicy"]),
+                (&json!("Retain"), &json!("Retain"))
+            );
         }
         if kind == "AWS::DynamoDB::Table" {
             let properties = stack.properties(id)?;
