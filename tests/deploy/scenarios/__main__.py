@@ -1,6 +1,7 @@
 """Deploys the stack on a local account, lets it do its work, deletes it, and attaches another one to what it leaves."""
 
 import platform
+import signal
 import time
 from collections.abc import Callable
 
@@ -22,8 +23,15 @@ PARAMETERS = {
     "S3ForcePathStyle": "true",
 }
 
+# More than five times as long as it takes.
+LIMIT_SECONDS = 15 * 60
+
 
 def main() -> None:
+    # Whatever ends this process, ends the account's server.
+    for stop in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(stop, end)
+    signal.alarm(LIMIT_SECONDS)
     with Account() as account:
         alarms = poison.Alarms(account)
         stack = Stack(account)
@@ -43,6 +51,11 @@ def main() -> None:
         scenario("attach: another stack goes on with them", lambda: attached.run(second, left, PARAMETERS))
         scenario("delete: the data stay", lambda: delete(second, left))
     print("\nDEPLOYED: the stacks did their work, and are gone")
+
+
+def end(number: int, _frame: object) -> None:
+    """Ends the scenarios in good order."""
+    raise SystemExit(f"ended by {signal.Signals(number).name}, after {LIMIT_SECONDS} s at the latest")
 
 
 def scenario(name: str, run: Callable[[], None]) -> None:

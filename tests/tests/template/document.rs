@@ -27,7 +27,7 @@ fn json_of(yaml: &Yaml<'_>) -> anyhow::Result<Value> {
             }
             Value::Object(object)
         }
-        Yaml::Tagged(tag, node) => long_form(&tag.suffix, json_of(node)?),
+        Yaml::Tagged(tag, node) => long_form(&tag.suffix, &json_of(node)?),
         Yaml::Representation(..) | Yaml::Alias(_) | Yaml::BadValue => bail!("not what a template may hold: {yaml:?}"),
     })
 }
@@ -42,8 +42,8 @@ fn scalar_of(scalar: &Scalar<'_>) -> Value {
     }
 }
 
-fn long_form(function: &str, argument: Value) -> Value {
-    match (function, &argument) {
+fn long_form(function: &str, argument: &Value) -> Value {
+    match (function, argument) {
         ("Ref" | "Condition", _) => json!({ function: argument }),
         ("GetAtt", Value::String(path)) => {
             let (resource, attribute) = path.split_once('.').unwrap_or((path, ""));

@@ -51,7 +51,7 @@ fn check(stack: &Stack) -> anyhow::Result<()> {
             variables.get(name).map(Value::to_string).map(|value| value.trim_matches('"').to_owned())
         });
         assert!(read.is_ok(), "{id}: {read:?}");
-        let given: BTreeSet<_> = variables.keys().cloned().filter(|name| name != TELEMETRY).collect();
+        let given: BTreeSet<_> = variables.keys().filter(|name| *name != TELEMETRY).cloned().collect();
         // Asking for a name that is given saves asking for the base of names.
         let wanted: BTreeSet<_> =
             asked.into_inner().into_iter().filter(|name| !left_out.contains(&name.as_str())).collect();
@@ -79,7 +79,7 @@ fn so_it_is_with_existing_tables() -> anyhow::Result<()> {
     ])?)
 }
 
-/// What CloudFormation lets through, the functions must understand.
+/// What `CloudFormation` lets through, the functions must understand.
 #[test]
 fn the_ends_of_what_parameters_allow_are_understood() -> anyhow::Result<()> {
     let stack = Stack::by_default()?;

@@ -22,7 +22,7 @@ fn filter(mapping: &str) -> anyhow::Result<Pattern> {
 }
 
 /// Whether the filter passes a record that the decoder takes for one to work on, and no other.
-fn check(filter: &Pattern, record: &Value) -> anyhow::Result<bool> {
+fn check(filter: &Pattern, record: &Value) -> bool {
     let text = record.to_string();
     let passes = filter.matches(record);
     match stream::decode::<Counters>(&text) {
@@ -31,7 +31,7 @@ fn check(filter: &Pattern, record: &Value) -> anyhow::Result<bool> {
         Ok(Record::NotOurs) => assert!(!passes, "{text}"),
         Err(error) => assert!(passes, "would be lost in silence ({error}): {text}"),
     }
-    Ok(passes)
+    passes
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_real_clients_records() -> anyhow::Result<()> {
         let filter = filter(mapping)?;
         let mut passed = [0, 0];
         for record in captured_records()? {
-            passed[usize::from(check(&filter, &serde_json::from_str(&record.json)?)?)] += 1;
+            passed[usize::from(check(&filter, &serde_json::from_str(&record.json)?))] += 1;
         }
         assert!(passed[0] > 0 && passed[1] > 100, "{passed:?}");
     }
@@ -55,7 +55,7 @@ fn the_payloads() -> anyhow::Result<()> {
             for file in std::fs::read_dir(root().join("events").join(folder))? {
                 let event: Value = serde_json::from_slice(&std::fs::read(file?.path())?)?;
                 for record in event["Records"].as_array().into_iter().flatten() {
-                    check(&filter, record)?;
+                    check(&filter, record);
                 }
             }
         }
@@ -79,7 +79,7 @@ fn other_items_of_the_table() -> anyhow::Result<()> {
             for event_name in ["INSERT", "MODIFY", "REMOVE"] {
                 let keys = json!({"PK": {"S": pk}, "SK": {"S": sk}});
                 let record = json!({"eventName": event_name, "dynamodb": {"Keys": keys}});
-                assert!(!check(&filter, &record)?, "{record}");
+                assert!(!check(&filter, &record), "{record}");
             }
         }
     }

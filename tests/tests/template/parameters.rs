@@ -14,7 +14,7 @@ fn every_parameter_is_grouped_and_described_and_documented() -> anyhow::Result<(
     let stack = Stack::by_default()?;
     let parameters: BTreeSet<_> = object(stack.section("Parameters"))?.keys().map(String::as_str).collect();
     let groups = &stack.section("Metadata")["AWS::CloudFormation::Interface"]["ParameterGroups"];
-    let grouped = groups.as_array().into_iter().flatten().flat_map(|group| group["Parameters"].as_array());
+    let grouped = groups.as_array().into_iter().flatten().filter_map(|group| group["Parameters"].as_array());
     let grouped: BTreeSet<_> = grouped.flatten().filter_map(Value::as_str).collect();
     assert_eq!(parameters, grouped);
     let documented = fs::read_to_string(root().join("docs/deploy.md"))?;

@@ -63,7 +63,7 @@ fn what_must_be_alone_is_alone() -> anyhow::Result<()> {
         match function {
             "BucketRepair" => assert!(matches!(serde_json::from_str(&event)?, bucket_keeper::event::Event::Repair)),
             "TokenReconciler" => {
-                assert!(matches!(serde_json::from_str(&event)?, token_sweeper::event::Event::Reconcile))
+                assert!(matches!(serde_json::from_str(&event)?, token_sweeper::event::Event::Reconcile));
             }
             _ => assert_eq!(
                 serde_json::from_str::<rate_aggregator::event::Event>(&event)?,

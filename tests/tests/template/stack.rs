@@ -1,4 +1,4 @@
-//! What CloudFormation makes of the template, given parameters: its resources, with all functions in them resolved.
+//! What `CloudFormation` makes of the template, given parameters: its resources, with all functions in them resolved.
 
 use std::collections::BTreeMap;
 
@@ -186,7 +186,7 @@ impl Stack {
     }
 }
 
-/// A function of CloudFormation and its argument; `None` if it is none.
+/// A function of `CloudFormation` and its argument; `None` if it is none.
 fn call(value: &Value) -> Option<(&str, &Value)> {
     let object = value.as_object().filter(|object| object.len() == 1)?;
     let (name, argument) = object.iter().next()?;
@@ -199,7 +199,7 @@ pub fn object(value: &Value) -> anyhow::Result<&Map<String, Value>> {
     value.as_object().ok_or_else(|| anyhow!("{value} is no object"))
 }
 
-/// A text, or a number as CloudFormation writes one.
+/// A text, or a number as `CloudFormation` writes one.
 pub fn text(value: &Value) -> anyhow::Result<String> {
     match value {
         Value::String(text) => Ok(text.clone()),

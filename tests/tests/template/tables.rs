@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
+use aws_sdk_dynamodb::types::{KeySchemaElement, Projection, ProjectionType, StreamViewType};
 use serde_json::{Value, json};
 use tidegate_aws::table::tokens::{self, TokenTables};
 use tidegate_local::services::Services;
@@ -52,11 +53,12 @@ fn of_template(properties: &Value) -> Shape {
 /// The same of a table that the schema has made.
 async fn of_schema(client: &aws_sdk_dynamodb::Client, table: &str) -> anyhow::Result<Shape> {
     let described = client.describe_table().table_name(table).send().await?.table.context("no table")?;
-    let keys = |keys: &[aws_sdk_dynamodb::types::KeySchemaElement]| {
-        let key = |key: &aws_sdk_dynamodb::types::KeySchemaElement| json!({"AttributeName": key.attribute_name, "KeyType": key.key_type.as_str()});
+    let keys = |keys: &[KeySchemaElement]| {
+        let key =
+            |key: &KeySchemaElement| json!({"AttributeName": key.attribute_name, "KeyType": key.key_type.as_str()});
         keys.iter().map(key).collect::<Vec<_>>()
     };
-    let projection = |projection: Option<&aws_sdk_dynamodb::types::Projection>| json!({"ProjectionType": projection.and_then(|projection| projection.projection_type()).map(|kind| kind.as_str())});
+    let projection = |projection: Option<&Projection>| json!({"ProjectionType": projection.and_then(|projection| projection.projection_type()).map(ProjectionType::as_str)});
     let global = described.global_secondary_indexes().iter().map(|index| {
         json!({"IndexName": index.index_name, "KeySchema": keys(index.key_schema()), "Projection": projection(index.projection())})
     });
@@ -74,7 +76,7 @@ async fn of_schema(client: &aws_sdk_dynamodb::Client, table: &str) -> anyhow::Re
         "KeySchema": keys(described.key_schema()),
         "GlobalSecondaryIndexes": global.collect::<Vec<_>>(),
         "LocalSecondaryIndexes": local.collect::<Vec<_>>(),
-        "StreamSpecification": {"StreamViewType": view.map(|view| view.as_str())},
+        "StreamSpecification": {"StreamViewType": view.map(StreamViewType::as_str)},
     });
     if let Some(ttl) = ttl {
         properties["TimeToLiveSpecification"] = json!({"AttributeName": ttl, "Enabled": true});
