@@ -19,6 +19,7 @@
 //! | `ends` | messages that tell of clusters that have ended |
 //! | `stream_record` | the JSON of a stream record |
 //! | `events` | where the batches come from: generated, or a file |
+//! | `fleet` | the rate aggregator by the size of its fleet, on the embedded S3 |
 //! | `function` | the process: its environment, its start, its end |
 //! | `meter` | CPU time and memory of a process, from `/proc` |
 //! | `measure` | the order of starts and invocations, and what was measured |
@@ -29,6 +30,7 @@
 mod aws_stub;
 mod ends;
 mod events;
+mod fleet;
 mod function;
 mod hot_bucket;
 mod local_server;
@@ -84,6 +86,10 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     records: u32,
 
+    /// Measure the rate aggregator (name its --binary) with fleets of 100 to 10000 workers, and nothing else
+    #[arg(long, conflicts_with_all = ["records", "events", "event", "other", "starts", "warm_up", "invocations", "rounds"])]
+    fleet: bool,
+
     /// A JSON file to send as the event, every time, in place of generated batches
     #[arg(long, value_name = "FILE", conflicts_with_all = ["records", "events"])]
     event: Option<PathBuf>,
@@ -132,6 +138,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 }
 
 async fn measure(options: &Options) -> anyhow::Result<()> {
+    if options.fleet {
+        return fleet::run(&options.binary()?).await;
+    }
     let plan = Plan { starts: options.starts, rounds: options.rounds };
     let mut subjects = options.subjects()?;
     println!("{}", report::headline(&plan, &subjects)?);
@@ -142,13 +151,7 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
 
 impl Options {
     fn subjects(&self) -> anyhow::Result<Vec<Subject>> {
-        ensure!(
-            self.binary.is_file(),
-            "{} does not exist: run `cargo build --release -p usage-rollup`, or name another with --binary",
-            self.binary.display()
-        );
-        // A bare file name would be looked up in PATH.
-        let binary = self.binary.canonicalize().context("cannot resolve the path of the binary")?;
+        let binary = self.binary()?;
         let events = match (&self.event, self.events) {
             (Some(file), _) => Events::read(file)?,
             (None, Kind::Stream) => Events::generated(self.records)?,
@@ -174,6 +177,17 @@ impl Options {
             });
         }
         Ok(subjects)
+    }
+
+    /// Where the binary is.
+    fn binary(&self) -> anyhow::Result<PathBuf> {
+        ensure!(
+            self.binary.is_file(),
+            "{} does not exist: run `cargo build --release -p usage-rollup`, or name another with --binary",
+            self.binary.display()
+        );
+        // A bare file name would be looked up in PATH.
+        self.binary.canonicalize().context("cannot resolve the path of the binary")
     }
 
     fn program(&self, command: Vec<OsString>) -> Program {

@@ -13,6 +13,7 @@
 //! | [`books`] | usage by snapshot, read as the clients' readers read it, compared |
 //! | [`rollup`] | the run: clients, pump, comparison |
 //! | [`keeper`] | the same clients with the bucket keeper and without it, side by side |
+//! | [`rates`] | workers and the rate aggregator, simulated: the fleet's total against its cap |
 //! | [`tokens`] | clients that start resources, and the token sweeper that frees their tokens, or does not |
 //! | [`progress`], [`verdict`], `sparkline` | what a person sees of it |
 //! | `process` | a function's binary as Lambda runs it, driven by a test (Linux) |
@@ -31,6 +32,7 @@ pub mod process;
 pub mod progress;
 pub mod pump;
 pub mod queue;
+pub mod rates;
 pub mod rollup;
 pub mod s3;
 pub mod services;

@@ -8,7 +8,14 @@ use tidegate_aws::{
     clock,
     table::{self, tokens::TokenTables},
 };
-use tidegate_local::{keeper, progress::Progress, rollup, services::Services, tokens, verdict};
+use tidegate_local::{
+    keeper,
+    progress::Progress,
+    rates, rollup,
+    s3::{EmbeddedS3, workers::Workers},
+    services::Services,
+    tokens, verdict,
+};
 use tokio::signal::ctrl_c;
 
 /// Runs clients, table, stream and functions in one process, with faults on purpose, and compares
@@ -24,12 +31,17 @@ struct Cli {
     place: Place,
 }
 
+/// Where the workers' files are that are there with `--serve`.
+const FLEET: &str = "fleet/";
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Shows the bucket keeper at work: the same clients with it and without it, in simulated time
     Keeper(keeper::Options),
     /// Shows the token sweeper at work: the same clients with it and without it, in simulated time
     Tokens(tokens::Options),
+    /// Shows what workers make of the rate aggregator's summary, in simulated time: drawn, and in figures
+    Rates(rates::Options),
     /// Measures a function's release binary: start, CPU, memory, calls
     #[cfg(target_os = "linux")]
     Bench(tidegate_local::bench::Options),
@@ -85,6 +97,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Some(Command::Keeper(options)) => keeper::demonstrate(&options).await.map(ExitCode::from),
         Some(Command::Tokens(options)) => Box::pin(tokens::demonstrate(&options)).await.map(ExitCode::from),
+        Some(Command::Rates(options)) => rates::demonstrate(&options).map(ExitCode::from),
         #[cfg(target_os = "linux")]
         Some(Command::Bench(options)) => tidegate_local::bench::run(options).await.map(|()| ExitCode::SUCCESS),
         None => roll_up(cli.rollup, cli.place).await,
@@ -111,7 +124,9 @@ async fn roll_up(options: rollup::Options, place: Place) -> anyhow::Result<ExitC
         table::tokens::create(&services.dynamodb, &TokenTables::of(&services.table))
             .await
             .context("the token tables")?;
-        println!("{}", verdict::invitation(&services));
+        let s3 = EmbeddedS3::start(None).await?;
+        let _workers = Workers::start(s3.bucket(), FLEET, 3);
+        println!("{}", verdict::invitation(&services, &s3, FLEET));
         ctrl_c().await.context("waiting for Ctrl-C")?;
     }
     Ok(ExitCode::from(outcome.exit_code()))

@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use crate::{
     books::{Books, SnapshotName, Usage},
     rollup::Outcome,
+    s3::{self, EmbeddedS3},
     services::Services,
 };
 
@@ -79,18 +80,21 @@ pub fn line(outcome: &Outcome) -> String {
 
 /// How to reach the services that were left open.
 #[must_use]
-pub fn invitation(services: &Services) -> String {
+pub fn invitation(services: &Services, s3: &EmbeddedS3, prefix: &str) -> String {
     format!(
         "The services stay open until Ctrl-C. To run a function against them:\n\n  \
          export AWS_ENDPOINT_URL_DYNAMODB={} AWS_ENDPOINT_URL_SQS={}\n  \
          export AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test\n  \
          export TABLE_NAME={} DEAD_LETTER_QUEUE_URL={}\n  \
-         export LIMITER_TABLES_BASE_NAME={}",
+         export LIMITER_TABLES_BASE_NAME={}\n  \
+         export AWS_ENDPOINT_URL_S3={} S3_FORCE_PATH_STYLE=true BUCKET={} PREFIX={prefix}",
         services.endpoint,
         services.queue.endpoint(),
         services.table,
         services.queue.url(),
         services.table,
+        s3.endpoint(),
+        s3::BUCKET,
     )
 }
 

@@ -1,6 +1,7 @@
 //! What the scenarios share: a table, a queue, and `usage-rollup` between them; [`keeper`] has the same for
-//! `bucket-keeper`, [`sweeper`] for `token-sweeper`.
+//! `bucket-keeper`, [`sweeper`] for `token-sweeper`, [`aggregator`] for `rate-aggregator`.
 
+pub mod aggregator;
 pub mod keeper;
 pub mod observed;
 pub mod sweeper;

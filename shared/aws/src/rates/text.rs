@@ -96,9 +96,10 @@ impl fmt::Display for PythonFloat {
 }
 
 fn object<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Option<T> {
+    let text = std::str::from_utf8(text).ok()?;
     // A list would pass for an object without names.
-    let is_object = text.trim_ascii_start().first() == Some(&b'{');
-    if is_object { serde_json::from_slice(text).ok() } else { None }
+    let is_object = text.trim_ascii_start().starts_with('{');
+    if is_object { serde_json::from_str(text).ok() } else { None }
 }
 
 /// A field that is there, be it null.

@@ -1,0 +1,185 @@
+//! The binary as Lambda runs it: a process with an environment, on the Runtime API.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::{fs, path::Path, sync::Arc};
+
+use serde_json::{Value, json};
+use tidegate_aws::{clock, schema::rates::worker_key};
+use tidegate_domain::time::EpochMillis;
+use tidegate_local::{
+    bench::runtime_api::RuntimeApi,
+    process::{Binary, Process},
+    s3::{BUCKET, Call, EmbeddedS3, Fault, workers::report},
+};
+use tokio::{sync::Notify, time::Duration};
+
+const BINARY: Binary = Binary { name: "rate-aggregator", path: env!("CARGO_BIN_EXE_rate-aggregator") };
+
+const REQUIRED: [(&str, &str); 2] = [("BUCKET", BUCKET), ("PREFIX", "fleet")];
+
+/// The function with a bucket, and these variables beside those that it must have.
+async fn start(runtime_api: RuntimeApi, s3: &EmbeddedS3, variables: &[(&str, &str)]) -> Process {
+    let endpoint = s3.endpoint();
+    let place = [("AWS_ENDPOINT_URL_S3", endpoint.as_str()), ("S3_FORCE_PATH_STYLE", "true")];
+    let variables: Vec<_> = variables.iter().copied().chain(REQUIRED).chain(place).collect();
+    BINARY.start(runtime_api, &variables).await.unwrap()
+}
+
+/// Under a prefix, two workers that count, one that is stale, and one that cannot be.
+fn fleet(s3: &EmbeddedS3, prefix: &str) {
+    let now = clock::now().unwrap();
+    let put = |worker: &str, text: String| s3.bucket().put(worker_key(prefix, worker), text, now);
+    put("1", report("1", now, 12.5, 0.1));
+    put("2", report("2", now, 0.5, 0.2));
+    put("3", report("3", EpochMillis::new(now.get() - 60_000).unwrap(), 7.0, 7.0));
+    put("4", "{".to_owned());
+}
+
+fn event(name: &str) -> Value {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    serde_json::from_slice(&fs::read(root.join("events/rate-aggregator").join(name)).unwrap()).unwrap()
+}
+
+fn told(prefix: &str, sequence: u64) -> Value {
+    json!({
+        "prefix": prefix, "outcome": "published", "sequence": sequence,
+        "active_workers": 2, "stale_workers": 1, "rejected_workers": 1,
+    })
+}
+
+/// The event must fail with a message that holds each part of `expect`, and the process must live.
+async fn check_failure(function: &mut Process, event: &Value, expect: &[&str]) {
+    check_message(&function.failure(event).await.unwrap(), expect);
+}
+
+/// The process must end with an error that holds each part of `expect`, before it asks anybody for anything.
+async fn check_refused(variables: &[(&str, &str)], expect: &[&str]) {
+    check_message(&BINARY.refusal(variables).await.unwrap(), expect);
+}
+
+fn check_message(message: &str, expect: &[&str]) {
+    for part in expect {
+        assert!(message.contains(part), "{message:?} does not say {part:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_aggregation_is_answered_and_measured() {
+    let s3 = EmbeddedS3::start(None).await.unwrap();
+    fleet(&s3, "fleet/");
+    let mut function = start(RuntimeApi::start().await.unwrap(), &s3, &[]).await;
+    let (answer, body) = function.invoke(&event("once.json")).await.unwrap();
+    assert_eq!(body, json!({"aggregations": 1, "jobs": [told("fleet/", 1)]}));
+    let summary = s3.bucket().get("fleet/summary.json").unwrap();
+    let summary: Value = serde_json::from_slice(&summary.content).unwrap();
+    assert_eq!((&summary["aggregated_read_rate"], &summary["aggregated_write_rate"]), (&json!(13.0), &json!(0.3)));
+
+    let log = function.log().await.unwrap();
+    let lines = |kind: &str| log.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
+    let [aggregation] = lines("aggregation")[..] else { panic!("{log:#?}") };
+    for (name, expect) in [
+        ("ReadRate", 13.0),
+        ("WriteRate", 0.3),
+        ("Active", 2.0),
+        ("Stale", 1.0),
+        ("Rejected", 1.0),
+        ("Gets", 4.0),
+        ("GetsSaved", 0.0),
+    ] {
+        assert_eq!(aggregation[name].as_f64(), Some(expect), "{name}: {aggregation:#}");
+    }
+    for (name, expect) in [
+        ("prefix", "fleet/"),
+        ("outcome", "published"),
+        ("rejections", "it is no JSON object: 1"),
+        ("function_request_id", &answer.request_id),
+    ] {
+        assert_eq!(aggregation[name], expect, "{name}: {aggregation:#}");
+    }
+    assert!(aggregation["OldestAge"].is_number() && aggregation["AggregationTime"].is_number(), "{aggregation:#}");
+    let [invocation] = lines("once")[..] else { panic!("{log:#?}") };
+    assert_eq!((&invocation["Aggregations"], &invocation["Published"]), (&json!(1), &json!(1)), "{invocation:#}");
+    let rejected = log.iter().find(|line| line["key"] == "fleet/worker-4.json").unwrap();
+    assert_eq!((&rejected["level"], &rejected["reason"]), (&json!("WARN"), &json!("it is no JSON object")));
+}
+
+/// The deadline is far off, so only its cadence makes it write again.
+#[tokio::test]
+async fn a_schedules_call_aggregates_again_and_again() {
+    let s3 = EmbeddedS3::start(None).await.unwrap();
+    fleet(&s3, "fleet/");
+    let written = Arc::new(Notify::new());
+    let told = Arc::clone(&written);
+    s3.bucket().on_call(move |bucket, call| {
+        if matches!(call, Call::Put { .. }) && bucket.get("fleet/summary.json").is_some() {
+            told.notify_one();
+        }
+        None
+    });
+    let mut function = start(RuntimeApi::start().await.unwrap(), &s3, &[("INTERVAL_SECONDS", "1")]).await;
+    let event = event("schedule.json");
+    tokio::select! {
+        answer = function.invoke(&event) => panic!("{answer:?}"),
+        () = written.notified() => {}
+    }
+}
+
+/// A second aggregation would begin too late, whoever calls.
+#[tokio::test]
+async fn an_invocation_ends_with_its_last_aggregation() {
+    let s3 = EmbeddedS3::start(None).await.unwrap();
+    fleet(&s3, "fleet/");
+    let deadline = clock::now().unwrap().after(Duration::from_mins(1));
+    let runtime_api = RuntimeApi::start().await.unwrap().with_deadline(deadline);
+    let mut function = start(runtime_api, &s3, &[("INTERVAL_SECONDS", "900")]).await;
+    for (number, name) in ["schedule.json", "scheduled-event.json"].into_iter().enumerate() {
+        let (_, body) = function.invoke(&event(name)).await.unwrap();
+        assert_eq!((&body["aggregations"], &body["jobs"][0]["sequence"]), (&json!(1), &json!(number + 1)), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_hangs_is_given_up() {
+    let s3 = EmbeddedS3::start(None).await.unwrap();
+    fleet(&s3, "fleet/");
+    s3.bucket().on_call(|_, call| matches!(call, Call::List { .. }).then_some(Fault::Hang));
+    let mut function = start(RuntimeApi::start().await.unwrap(), &s3, &[("INTERVAL_SECONDS", "1")]).await;
+    check_failure(&mut function, &event("once.json"), &["fleet/", "the deadline passed"]).await;
+}
+
+#[tokio::test]
+async fn jobs_are_found_and_one_that_fails_is_named() {
+    let s3 = EmbeddedS3::start(None).await.unwrap();
+    fleet(&s3, "fleet/a/");
+    fleet(&s3, "fleet/b/");
+    let mut function = start(RuntimeApi::start().await.unwrap(), &s3, &[("DISCOVER_JOBS", "true")]).await;
+    let (_, mut body) = function.invoke(&event("once.json")).await.unwrap();
+    body["jobs"].as_array_mut().unwrap().sort_by_key(|job| job["prefix"].to_string());
+    assert_eq!(body, json!({"aggregations": 1, "jobs": [told("fleet/a/", 1), told("fleet/b/", 1)]}));
+    s3.bucket().on_call(|_, call| match call {
+        Call::List { prefix, .. } if prefix == "fleet/b/" => Some(Fault::AccessDenied),
+        _ => None,
+    });
+    check_failure(&mut function, &event("once.json"), &["fleet/b/", "ListObjectsV2 failed"]).await;
+}
+
+#[tokio::test]
+async fn a_stray_is_an_error_and_the_process_lives() {
+    let s3 = EmbeddedS3::start(None).await.unwrap();
+    let mut function = start(RuntimeApi::start().await.unwrap(), &s3, &[]).await;
+    check_failure(&mut function, &event("unknown-action.json"), &["\"twice\"", "\"once\""]).await;
+    check_failure(&mut function, &event("no-object.json"), &["[]", "expected an object"]).await;
+    let (_, body) = function.invoke(&event("once.json")).await.unwrap();
+    assert_eq!(body["jobs"][0]["active_workers"], 0);
+}
+
+#[tokio::test]
+async fn a_wrong_environment_is_refused() {
+    let [bucket, prefix] = REQUIRED;
+    check_refused(&[], &["BUCKET", "not set"]).await;
+    check_refused(&[bucket], &["PREFIX", "not set"]).await;
+    check_refused(&[bucket, ("PREFIX", "/fleet")], &["PREFIX", "\"/fleet\""]).await;
+    check_refused(&[bucket, prefix, ("INTERVAL_SECONDS", "0")], &["INTERVAL_SECONDS", "\"0\""]).await;
+    check_refused(&[bucket, prefix, ("DISCOVER_JOBS", "yes")], &["DISCOVER_JOBS", "\"yes\""]).await;
+}

@@ -1,0 +1,122 @@
+//! What the scenarios of `rate-aggregator` share: the bucket, the function, reports as workers write them, and
+//! summaries.
+
+#![allow(
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    reason = "for tests, which end where something is not as it must be"
+)]
+
+use anyhow::Context as _;
+use rate_aggregator::{
+    config::Config,
+    handler::{Aggregation, RateAggregator},
+    job::Aggregated,
+    time::Times,
+};
+use serde_json::Value;
+use tidegate_aws::{client, rates::RateFiles, schema::rates::worker_key};
+use tidegate_domain::time::EpochMillis;
+use tidegate_local::{
+    faults::{FaultRates, FaultyHttp, sdk_config},
+    s3::{BUCKET, Bucket, EmbeddedS3, workers::report},
+};
+use tokio::time::{Duration, Instant};
+
+/// When it all happens: 2026-01-01T00:00:00Z.
+pub const NOW: i64 = 1_767_225_600_000;
+
+/// Where the workers' files are.
+pub const PREFIX: &str = "fleet/";
+
+/// `rate-aggregator` on an embedded S3 of its own.
+#[derive(Debug)]
+pub struct AggregatorScene {
+    /// The bucket.
+    pub s3: EmbeddedS3,
+    /// The function.
+    pub aggregator: RateAggregator,
+}
+
+impl AggregatorScene {
+    /// The function with its defaults; the bucket's clock stands at [`NOW`].
+    pub async fn new() -> anyhow::Result<Self> {
+        Self::with(&[]).await
+    }
+
+    /// The same with these variables beside those that are required.
+    pub async fn with(variables: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let s3 = EmbeddedS3::start(None).await?;
+        s3.bucket().set_time(time(NOW));
+        let aggregator = process(&s3, variables)?;
+        Ok(Self { s3, aggregator })
+    }
+
+    /// Another process of the function.
+    pub fn another_process(&self, variables: &[(&str, &str)]) -> anyhow::Result<RateAggregator> {
+        process(&self.s3, variables)
+    }
+
+    /// The bucket, past the protocol.
+    #[must_use]
+    pub fn bucket(&self) -> &Bucket {
+        self.s3.bucket()
+    }
+
+    /// Writes a worker's report, and its file's time with it.
+    pub fn write(&self, worker: &str, at: i64, read_rate: f64, write_rate: f64) {
+        write(self.bucket(), worker, at, read_rate, write_rate);
+    }
+
+    /// Aggregates what is under [`PREFIX`].
+    pub async fn aggregate(&self, now: i64) -> Aggregated {
+        only(aggregate(&self.aggregator, now).await)
+    }
+
+    /// The summary under [`PREFIX`].
+    pub fn summary(&self) -> anyhow::Result<Value> {
+        summary(self.bucket(), PREFIX)
+    }
+}
+
+/// Writes a worker's report under [`PREFIX`].
+pub fn write(bucket: &Bucket, worker: &str, at: i64, read_rate: f64, write_rate: f64) {
+    bucket.put(worker_key(PREFIX, worker), report(worker, time(at), read_rate, write_rate), time(at));
+}
+
+/// One aggregation with more time than it needs.
+pub async fn aggregate(aggregator: &RateAggregator, now: i64) -> Aggregation {
+    let minute = Duration::from_mins(1);
+    let start = Instant::now();
+    Box::pin(aggregator.aggregate(time(now), Times::new(start, minute, start + minute))).await
+}
+
+/// The one job of an aggregation.
+#[must_use]
+pub fn only(aggregation: Aggregation) -> Aggregated {
+    let jobs: [Aggregated; 1] = aggregation.jobs.try_into().expect("one job");
+    let [job] = jobs;
+    job
+}
+
+/// The summary under a prefix.
+pub fn summary(bucket: &Bucket, prefix: &str) -> anyhow::Result<Value> {
+    let summary = bucket.get(&format!("{prefix}summary.json")).context("no summary")?;
+    Ok(serde_json::from_slice(&summary.content)?)
+}
+
+/// A moment.
+#[must_use]
+pub fn time(millis: i64) -> EpochMillis {
+    EpochMillis::new(millis).expect("a moment of the calendar")
+}
+
+fn process(s3: &EmbeddedS3, variables: &[(&str, &str)]) -> anyhow::Result<RateAggregator> {
+    let required = [("BUCKET", BUCKET), ("PREFIX", PREFIX), ("S3_FORCE_PATH_STYLE", "true")];
+    let lookup = |name: &str| variables.iter().chain(&required).find(|(key, _)| *key == name);
+    let config = Config::read(|name| lookup(name).map(|(_, value)| (*value).to_owned()))?;
+    let sdk = sdk_config(&s3.endpoint(), FaultyHttp::new(FaultRates::default(), 0));
+    let files =
+        RateFiles::new(client::s3(&sdk, config.force_path_style), config.bucket.clone(), config.summary.clone());
+    Ok(RateAggregator::new(files, &config))
+}

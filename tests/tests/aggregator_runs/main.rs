@@ -1,0 +1,6 @@
+//! Aggregations, as the function makes them over a real bucket.
+
+mod churn;
+mod jobs;
+mod reading;
+mod summary;

@@ -1,0 +1,151 @@
+//! Which summary is there in the end.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+use tidegate_aws::error::{CallError, causes};
+use tidegate_local::s3::{Call, Calls, Fault};
+use tidegate_tests::aggregator::{AggregatorScene, NOW, PREFIX, aggregate, only, summary, time};
+
+const KEY: &str = "fleet/summary.json";
+
+/// The summary that is there, and the number of the one in its place.
+async fn check(there: &str, expect: Option<u64>) -> anyhow::Result<()> {
+    let scene = AggregatorScene::new().await?;
+    scene.bucket().put(KEY, there, time(NOW));
+    let run = scene.aggregate(NOW).await;
+    if let Some(sequence) = expect {
+        assert_eq!((run.outcome_name(), &scene.summary()?["sequence"]), ("published", &json!(sequence)), "{there}");
+    } else {
+        let stays = scene.bucket().get(KEY).map(|object| object.content);
+        assert_eq!((run.outcome_name(), stays.as_deref()), ("superseded", Some(there.as_bytes())));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_older_summary_is_replaced_and_a_newer_one_stays() -> anyhow::Result<()> {
+    check(r#"{"timestamp": 1767225599.9, "sequence": 41}"#, Some(42)).await?;
+    check(r#"{"timestamp": 1767225600.0, "sequence": 41}"#, None).await?;
+    check(r#"{"timestamp": 1767225600.1, "sequence": 41}"#, None).await?;
+    // The Python aggregator's.
+    check(r#"{"timestamp": 1767225595, "aggregated_read_rate": 7.0}"#, Some(1)).await?;
+    check(r#"{"timestamp": 1767225605.0, "aggregated_read_rate": 7.0}"#, None).await?;
+    // Nobody's.
+    check(r#"{"timestamp": 1767225700.0, "sequence": 41}"#, Some(42)).await?;
+    check("garbage", Some(1)).await?;
+    check("", Some(1)).await?;
+    check(&"x".repeat(100_000), Some(1)).await
+}
+
+#[tokio::test]
+async fn a_summary_has_its_headers_and_numbers_in_a_row() -> anyhow::Result<()> {
+    let scene = AggregatorScene::new().await?;
+    for number in 1..=3 {
+        scene.aggregate(NOW + 5_000 * number).await;
+        assert_eq!(scene.summary()?["sequence"], json!(number));
+    }
+    let object = scene.bucket().get(KEY).ok_or_else(|| anyhow::anyhow!("no summary"))?;
+    assert_eq!(object.content_type.as_deref(), Some("application/json"));
+    assert_eq!(object.cache_control.as_deref(), Some("no-cache"));
+    // The process knows what it wrote: it is read once, and then no more.
+    assert_eq!(scene.bucket().take_calls(), Calls { lists: 3, gets: 1, puts: 3 });
+    Ok(())
+}
+
+/// The one that began earlier is done later.
+#[tokio::test]
+async fn of_two_aggregators_the_one_that_began_later_has_the_last_word() -> anyhow::Result<()> {
+    let scene = AggregatorScene::new().await?;
+    let other = scene.another_process(&[])?;
+    scene.aggregate(NOW).await;
+    aggregate(&other, NOW + 1_000).await;
+    // This one knows only the summary that it wrote itself.
+    let run = scene.aggregate(NOW + 500).await;
+    assert_eq!((run.outcome_name(), &scene.summary()?["sequence"]), ("superseded", &json!(2)));
+    let run = scene.aggregate(NOW + 1_500).await;
+    assert_eq!((run.outcome_name(), &scene.summary()?["sequence"]), ("published", &json!(3)));
+    // A summary that somebody has deleted is written anew.
+    assert!(scene.bucket().delete(KEY));
+    let run = only(aggregate(&other, NOW + 2_000).await);
+    assert_eq!((run.outcome_name(), &scene.summary()?["sequence"]), ("published", &json!(1)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_summary_that_is_overtaken_while_it_is_written_is_compared_again() -> anyhow::Result<()> {
+    let check = async |theirs: f64, expect: &str, sequence: u64| -> anyhow::Result<()> {
+        let scene = AggregatorScene::new().await?;
+        scene.bucket().put(KEY, r#"{"timestamp": 1767225500.0, "sequence": 1}"#, time(NOW));
+        let puts = AtomicUsize::new(0);
+        scene.bucket().on_call(move |bucket, call| {
+            if matches!(call, Call::Put { .. }) && puts.fetch_add(1, Ordering::Relaxed) == 0 {
+                bucket.put(KEY, format!(r#"{{"timestamp": {theirs}, "sequence": 7}}"#), time(NOW));
+            }
+            None
+        });
+        assert_eq!(scene.aggregate(NOW).await.outcome_name(), expect);
+        assert_eq!(scene.summary()?["sequence"], json!(sequence));
+        Ok(())
+    };
+    check(1_767_225_599.0, "published", 8).await?;
+    check(1_767_225_601.0, "superseded", 7).await
+}
+
+/// Nobody is right to do so, but it must end.
+#[tokio::test]
+async fn a_summary_that_is_overtaken_for_ever_is_lost() -> anyhow::Result<()> {
+    let scene = AggregatorScene::new().await?;
+    let puts = AtomicUsize::new(0);
+    scene.bucket().on_call(move |bucket, call| {
+        if matches!(call, Call::Put { .. }) {
+            let number = puts.fetch_add(1, Ordering::Relaxed);
+            bucket.put(KEY, format!(r#"{{"timestamp": 7.0, "sequence": {number}}}"#), time(NOW));
+        }
+        None
+    });
+    assert_eq!(scene.aggregate(NOW).await.outcome_name(), "lost");
+    Ok(())
+}
+
+/// The SDK writes again, and meets what it wrote.
+#[tokio::test]
+async fn a_summary_that_was_written_without_an_answer_is_written() -> anyhow::Result<()> {
+    let scene = AggregatorScene::new().await?;
+    let puts = AtomicUsize::new(0);
+    scene.bucket().on_call(move |_, call| {
+        let is_first = matches!(call, Call::Put { .. }) && puts.fetch_add(1, Ordering::Relaxed) == 0;
+        is_first.then_some(Fault::InternalAfter)
+    });
+    let run = scene.aggregate(NOW).await;
+    assert_eq!((run.outcome_name(), &scene.summary()?["sequence"]), ("published", &json!(1)));
+    scene.aggregate(NOW + 5_000).await;
+    assert_eq!(scene.summary()?["sequence"], json!(2));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_listing_that_fails_leaves_the_last_summary() -> anyhow::Result<()> {
+    let scene = AggregatorScene::new().await?;
+    for worker in 0..1_500 {
+        scene.write(&format!("{worker:04}"), NOW, 1.0, 1.0);
+    }
+    scene.aggregate(NOW).await;
+    let before = scene.summary()?;
+    // On the second page: what was read until then is no sum.
+    scene.bucket().on_call(|_, call| match call {
+        Call::List { is_first: false, .. } => Some(Fault::AccessDenied),
+        _ => None,
+    });
+    let run = scene.aggregate(NOW + 5_000).await;
+    let error = run.outcome.expect_err("a failure");
+    assert!(causes(&error).contains("ListObjectsV2 failed"), "{}", causes(&error));
+    assert!(matches!(error, CallError::Store(error) if error.is_retryable()));
+    assert_eq!(summary(scene.bucket(), PREFIX)?, before);
+    scene.bucket().undisturbed();
+    let _ = scene.bucket().take_calls();
+    // And nothing that was known is forgotten.
+    let run = scene.aggregate(NOW + 10_000).await;
+    assert_eq!((run.outcome_name(), run.tally.active, run.report.gets), ("published", 1_500, 0));
+    Ok(())
+}
