@@ -1,0 +1,1 @@
+"""What the deployed suite does, on a local AWS."""

@@ -1,0 +1,11 @@
+//! `template.yaml` and the code are held together: what the one deploys is what the other expects.
+
+mod document;
+mod environment;
+mod filters;
+mod metrics;
+mod parameters;
+mod rules;
+mod sources;
+mod stack;
+mod tables;

@@ -1,0 +1,209 @@
+//! What `CloudFormation` makes of the template, given parameters: its resources, with all functions in them resolved.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, anyhow, bail};
+use serde_json::{Map, Value, json};
+
+use crate::document;
+
+/// The template with values for its parameters.
+pub struct Stack {
+    template: Value,
+    parameters: BTreeMap<String, String>,
+}
+
+/// Stands for an attribute that is left out.
+const NO_VALUE: &str = "AWS::NoValue";
+/// The stack's name.
+pub const NAME: &str = "teststack";
+
+impl Stack {
+    /// The stack with these parameters, and defaults for the others.
+    pub fn new(parameters: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let template = document::read()?;
+        let mut values = BTreeMap::new();
+        for (name, declared) in object(&template["Parameters"])? {
+            values.insert(name.clone(), text(&declared["Default"])?);
+        }
+        for (name, value) in parameters {
+            let known = values.insert((*name).to_owned(), (*value).to_owned());
+            known.with_context(|| format!("there is no parameter {name}"))?;
+        }
+        for (name, value) in [("Region", "us-east-1"), ("AccountId", "123456789012"), ("Partition", "aws")] {
+            values.insert(format!("AWS::{name}"), value.to_owned());
+        }
+        values.insert("AWS::StackName".to_owned(), NAME.to_owned());
+        values.insert(NO_VALUE.to_owned(), NO_VALUE.to_owned());
+        Ok(Self { template, parameters: values })
+    }
+
+    /// The stack with the default of each parameter.
+    pub fn by_default() -> anyhow::Result<Self> {
+        Self::new(&[])
+    }
+
+    /// The template's own text of a section.
+    pub fn section(&self, name: &str) -> &Value {
+        &self.template[name]
+    }
+
+    /// The resources of a type that these parameters make, by logical id, with their properties resolved.
+    pub fn resources(&self, kind: &str) -> anyhow::Result<BTreeMap<String, Value>> {
+        let mut found = BTreeMap::new();
+        for (id, resource) in object(&self.template["Resources"])? {
+            if resource["Type"] == kind && self.is_made(resource)? {
+                found.insert(id.clone(), self.resolve(&resource["Properties"])?);
+            }
+        }
+        anyhow::ensure!(!found.is_empty(), "there is no {kind}");
+        Ok(found)
+    }
+
+    /// The resolved properties of a resource.
+    pub fn properties(&self, id: &str) -> anyhow::Result<Value> {
+        let resource = &self.template["Resources"][id];
+        anyhow::ensure!(self.is_made(resource)?, "{id} is not made");
+        self.resolve(&resource["Properties"])
+    }
+
+    fn is_made(&self, resource: &Value) -> anyhow::Result<bool> {
+        match &resource["Condition"] {
+            Value::Null => Ok(true),
+            Value::String(condition) => self.condition(condition),
+            other => bail!("{other} is no condition"),
+        }
+    }
+
+    fn condition(&self, name: &str) -> anyhow::Result<bool> {
+        let condition = self.template["Conditions"].get(name).with_context(|| format!("no condition {name}"))?;
+        self.holds(condition)
+    }
+
+    fn holds(&self, condition: &Value) -> anyhow::Result<bool> {
+        let (function, argument) = call(condition).with_context(|| format!("{condition} is no condition"))?;
+        match function {
+            "Condition" => self.condition(argument.as_str().context("a condition's name")?),
+            "Fn::Not" => Ok(!self.holds(&argument[0])?),
+            "Fn::Equals" => Ok(self.resolve(&argument[0])? == self.resolve(&argument[1])?),
+            _ => bail!("{function} is not used in conditions"),
+        }
+    }
+
+    fn resolve(&self, value: &Value) -> anyhow::Result<Value> {
+        if let Some((function, argument)) = call(value) {
+            return self.apply(function, argument);
+        }
+        let is_kept = |value: &Value| value != NO_VALUE;
+        Ok(match value {
+            Value::Array(elements) => {
+                let resolved = elements.iter().map(|element| self.resolve(element));
+                Value::Array(
+                    resolved.filter(|element| element.as_ref().map_or(true, is_kept)).collect::<Result<_, _>>()?,
+                )
+            }
+            Value::Object(entries) => {
+                let mut resolved = Map::new();
+                for (name, value) in entries {
+                    let value = self.resolve(value)?;
+                    if is_kept(&value) {
+                        resolved.insert(name.clone(), value);
+                    }
+                }
+                Value::Object(resolved)
+            }
+            other => other.clone(),
+        })
+    }
+
+    fn apply(&self, function: &str, argument: &Value) -> anyhow::Result<Value> {
+        match function {
+            "Ref" => self.reference(argument.as_str().context("a reference")?).map(Value::String),
+            "Fn::GetAtt" => self.attribute(&text(&argument[0])?, &text(&argument[1])?).map(Value::String),
+            "Fn::If" => {
+                let branch = if self.condition(&text(&argument[0])?)? { 1 } else { 2 };
+                self.resolve(&argument[branch])
+            }
+            "Fn::Sub" => self.substitute(argument).map(Value::String),
+            _ => bail!("{function} is not used in resources"),
+        }
+    }
+
+    /// A parameter's value, or a name that stands for the resource.
+    fn reference(&self, name: &str) -> anyhow::Result<String> {
+        if let Some(value) = self.parameters.get(name) {
+            return Ok(value.clone());
+        }
+        let resource = self.made(name)?;
+        let properties = &resource["Properties"];
+        for key in ["TableName", "FunctionName", "LogGroupName", "AlarmName", "Name", "DashboardName"] {
+            if !properties[key].is_null() {
+                return text(&self.resolve(&properties[key])?);
+            }
+        }
+        match resource["Type"].as_str() {
+            Some("AWS::SQS::Queue") => {
+                Ok(format!("https://sqs.example/123456789012/{}", text(&self.resolve(&properties["QueueName"])?)?))
+            }
+            _ => Ok(name.to_lowercase()),
+        }
+    }
+
+    fn attribute(&self, name: &str, attribute: &str) -> anyhow::Result<String> {
+        self.made(name)?;
+        match attribute {
+            "Arn" => Ok(format!("arn:aws:any:us-east-1:123456789012:{name}")),
+            "QueueName" => text(&self.resolve(&self.template["Resources"][name]["Properties"]["QueueName"])?),
+            "StreamArn" | "Id" => Ok(format!("{name}.{attribute}")),
+            _ => bail!("{name} has no attribute {attribute}"),
+        }
+    }
+
+    fn made(&self, name: &str) -> anyhow::Result<&Value> {
+        let resource = self.template["Resources"].get(name).with_context(|| format!("there is no {name}"))?;
+        anyhow::ensure!(self.is_made(resource)?, "{name} is referred to, and not made");
+        Ok(resource)
+    }
+
+    fn substitute(&self, argument: &Value) -> anyhow::Result<String> {
+        let (pattern, own) = match argument {
+            Value::Array(parts) => (text(&parts[0])?, parts[1].clone()),
+            pattern => (text(pattern)?, json!({})),
+        };
+        let mut rest = pattern.as_str();
+        let mut substituted = String::new();
+        while let Some((before, after)) = rest.split_once("${") {
+            let (name, after) = after.split_once('}').with_context(|| format!("no }} behind {after}"))?;
+            substituted.push_str(before);
+            substituted.push_str(&match (own.get(name), name.split_once('.')) {
+                (Some(value), _) => text(&self.resolve(value)?)?,
+                (None, Some((resource, attribute))) => self.attribute(resource, attribute)?,
+                (None, None) => self.reference(name)?,
+            });
+            rest = after;
+        }
+        Ok(substituted + rest)
+    }
+}
+
+/// A function of `CloudFormation` and its argument; `None` if it is none.
+fn call(value: &Value) -> Option<(&str, &Value)> {
+    let object = value.as_object().filter(|object| object.len() == 1)?;
+    let (name, argument) = object.iter().next()?;
+    (name == "Ref" || name == "Condition" && argument.is_string() || name.starts_with("Fn::"))
+        .then_some((name.as_str(), argument))
+}
+
+/// An object's entries.
+pub fn object(value: &Value) -> anyhow::Result<&Map<String, Value>> {
+    value.as_object().ok_or_else(|| anyhow!("{value} is no object"))
+}
+
+/// A text, or a number as `CloudFormation` writes one.
+pub fn text(value: &Value) -> anyhow::Result<String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        other => bail!("{other} is no text"),
+    }
+}
