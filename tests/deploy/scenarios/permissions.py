@@ -32,6 +32,7 @@ def run(stack: Stack) -> None:
         ("UsageRollup", "dynamodb", "delete_item", take),
         ("UsageRollup", "sqs", "receive_message", {"QueueUrl": letters}),
         ("BucketKeeper", "dynamodb", "scan", {"TableName": buckets}),
+        ("BucketKeeper", "dynamodb", "delete_item", write),
         ("BucketKeeper", "sqs", "send_message", {"QueueUrl": letters, "MessageBody": "{}"}),
         ("BucketRepair", "dynamodb", "delete_item", take),
         ("TokenSweeper", "dynamodb", "scan", {"TableName": tokens}),

@@ -21,6 +21,7 @@ const OF_AWS: [(&str, &[&str]); 5] = [
             "Duration",
             "Invocations",
             "DroppedEventCount",
+            "PolledEventCount",
             "OnFailureDestinationDeliveredEventCount",
             "DestinationDeliveryFailures",
         ],
@@ -73,7 +74,15 @@ fn own(stack: &Stack) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
 
 /// Whether somebody measures this; `dimensions` are name and value.
 fn check(stack: &Stack, namespace: &str, metric: &str, dimensions: &[(String, String)]) -> anyhow::Result<()> {
-    let [(name, value)] = dimensions else { anyhow::bail!("{metric} has {dimensions:?}") };
+    let ((name, value), index) = match dimensions {
+        [one] => (one, None),
+        // Of a table, its indexes are counted apart.
+        [table, (name, index)] if namespace == "AWS/DynamoDB" && name == "GlobalSecondaryIndexName" => {
+            (table, Some(index))
+        }
+        _ => anyhow::bail!("{metric} has {dimensions:?}"),
+    };
+    assert!(index.is_none_or(|index| index == "GSI2" || index.ends_with("resource-index")), "{index:?}");
     if namespace == OWN {
         let own = own(stack)?;
         let measured = own.get(value).with_context(|| format!("{metric}: there is no service {value}"))?;
@@ -83,7 +92,9 @@ fn check(stack: &Stack, namespace: &str, metric: &str, dimensions: &[(String, St
     let known = OF_AWS.iter().find(|(known, _)| *known == namespace).with_context(|| namespace.to_owned())?.1;
     assert!(known.contains(&metric), "{namespace} {metric}");
     let expected = match (namespace, metric) {
-        ("AWS/Lambda", "DroppedEventCount" | "OnFailureDestinationDeliveredEventCount") => "EventSourceMappingUUID",
+        ("AWS/Lambda", "DroppedEventCount" | "OnFailureDestinationDeliveredEventCount" | "PolledEventCount") => {
+            "EventSourceMappingUUID"
+        }
         ("AWS/Lambda", _) => "FunctionName",
         ("AWS/SQS", _) => "QueueName",
         ("AWS/Events", _) => "RuleName",
@@ -94,6 +105,16 @@ fn check(stack: &Stack, namespace: &str, metric: &str, dimensions: &[(String, St
     Ok(())
 }
 
+/// The metrics of an alarm: its own, or those that it calculates with.
+fn watched(alarm: &Value) -> Vec<&Value> {
+    match alarm["Metrics"].as_array() {
+        Some(metrics) => {
+            metrics.iter().map(|metric| &metric["MetricStat"]["Metric"]).filter(|it| !it.is_null()).collect()
+        }
+        None => vec![alarm],
+    }
+}
+
 #[test]
 fn every_alarm_watches_what_is_measured_and_tells_of_it() -> anyhow::Result<()> {
     let topic = "arn:aws:sns:us-east-1:123456789012:alarms";
@@ -101,11 +122,13 @@ fn every_alarm_watches_what_is_measured_and_tells_of_it() -> anyhow::Result<()> 
     let alarms = stack.resources("AWS::CloudWatch::Alarm")?;
     let mut names = BTreeSet::new();
     for (id, alarm) in &alarms {
-        let dimensions = alarm["Dimensions"].as_array().context("dimensions")?.iter();
-        let dimensions: Vec<_> = dimensions
-            .map(|dimension| Ok((text(&dimension["Name"])?, text(&dimension["Value"])?)))
-            .collect::<anyhow::Result<_>>()?;
-        check(&stack, &text(&alarm["Namespace"])?, &text(&alarm["MetricName"])?, &dimensions)?;
+        for metric in watched(alarm) {
+            let dimensions = metric["Dimensions"].as_array().context("dimensions")?.iter();
+            let dimensions: Vec<_> = dimensions
+                .map(|dimension| Ok((text(&dimension["Name"])?, text(&dimension["Value"])?)))
+                .collect::<anyhow::Result<_>>()?;
+            check(&stack, &text(&metric["Namespace"])?, &text(&metric["MetricName"])?, &dimensions)?;
+        }
         for actions in ["AlarmActions", "OKActions"] {
             assert_eq!(alarm[actions], serde_json::json!([topic]), "{id}");
         }
@@ -134,8 +157,10 @@ fn the_dashboard_shows_what_is_measured() -> anyhow::Result<()> {
     for widget in widgets(&stack)? {
         for metric in widget["properties"]["metrics"].as_array().into_iter().flatten() {
             let parts: Vec<_> = metric.as_array().context("a metric")?.iter().filter_map(Value::as_str).collect();
-            if let [namespace, metric, name, value] = parts[..] {
-                check(&stack, namespace, metric, &[(name.to_owned(), value.to_owned())])?;
+            if let [namespace, metric, dimensions @ ..] = &parts[..] {
+                let dimensions: Vec<_> =
+                    dimensions.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].to_owned())).collect();
+                check(&stack, namespace, metric, &dimensions)?;
                 shown += 1;
             } else {
                 // A calculation, in a list of its own.

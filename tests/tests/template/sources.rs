@@ -19,7 +19,7 @@ fn a_stream_mapping_leaves_nothing_to_defaults() -> anyhow::Result<()> {
         assert_eq!(properties["BisectBatchOnFunctionError"], true);
         // AWS's default is -1 for both, which is forever.
         assert!((1..=10_000).contains(&number(&properties["MaximumRetryAttempts"])?));
-        assert!((60..=86_400).contains(&number(&properties["MaximumRecordAgeInSeconds"])?));
+        assert!((60..=79_200).contains(&number(&properties["MaximumRecordAgeInSeconds"])?));
         let letters = properties["DestinationConfig"]["OnFailure"]["Destination"].as_str().context("no destination")?;
         assert!(letters.ends_with(&format!("{function}DeadLetters")), "{letters}");
         for setting in ["BatchSize", "MaximumBatchingWindowInSeconds", "ParallelizationFactor"] {
