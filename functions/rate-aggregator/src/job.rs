@@ -27,6 +27,9 @@ use crate::{
 /// How many rejected reports an aggregation names in the log.
 const NAMED: usize = 5;
 
+/// A report that takes longer, with all attempts, is given up, so that its place is another's.
+const LONGEST_GET: Duration = Duration::from_secs(2);
+
 /// What is remembered of a job. Nothing depends on it but the cost.
 #[derive(Debug, Default)]
 pub(crate) struct Job {
@@ -121,29 +124,23 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads all reports. While a page's reports are fetched, the next page is listed.
+    /// Reads all reports. All are listed before the first is fetched: one that hangs delays no listing.
     async fn read(&mut self, memory: &mut Memory) -> Result<(), CallError> {
-        let mut page = list(self.context, self.prefix, None).await?;
+        let (mut fetch, mut after) = (Vec::new(), None);
         loop {
+            let page = list(self.context, self.prefix, after).await?;
             self.report.pages += 1;
-            let fetch = self.known(page.entries, memory);
-            let (context, prefix, next) = (self.context, self.prefix, page.next);
-            let next = async move {
-                match next {
-                    Some(next) => list(context, prefix, Some(next)).await.map(Some),
-                    None => Ok(None),
-                }
-            };
-            let fetched = for_each(context, &fetch, get, context.times.read_by, context.concurrency);
-            let (fetched, next) = tokio::join!(fetched, next);
-            for (listed, fetched) in fetched {
-                self.fetched(listed, fetched, memory);
-            }
-            match next? {
-                Some(next) => page = next,
-                None => return Ok(()),
+            fetch.extend(self.known(page.entries, memory));
+            after = page.next;
+            if after.is_none() {
+                break;
             }
         }
+        let Context { times, concurrency, .. } = self.context;
+        for (listed, fetched) in for_each(self.context, &fetch, get, times.read_by, concurrency).await {
+            self.fetched(listed, fetched, memory);
+        }
+        Ok(())
     }
 
     /// Counts what need not be fetched, and returns the rest.
@@ -217,7 +214,7 @@ async fn list(context: Context<'_>, prefix: &str, after: Option<Cursor>) -> Resu
 async fn get<'p>(context: Context<'_>, listed: &'p Listed, by: Instant) -> (&'p Listed, Result<Fetched, CallError>) {
     let fetched = within(by, async {
         let _permit = context.permits.acquire().await;
-        context.files.report(&listed.key).await
+        Ok(within(by.min(Instant::now() + LONGEST_GET), context.files.report(&listed.key)).await)
     });
-    (listed, fetched.await)
+    (listed, fetched.await.and_then(|fetched| fetched))
 }

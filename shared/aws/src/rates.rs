@@ -22,12 +22,14 @@ use tidegate_domain::{
     time::EpochMillis,
 };
 
-use crate::{error::StoreError, schema::rates::SEPARATOR};
+use crate::{client::s3_reads, error::StoreError, schema::rates::SEPARATOR};
 
 /// The reports and summaries in a bucket.
 #[derive(Clone, Debug)]
 pub struct RateFiles {
     client: Client,
+    /// Reads reports, and gives up soon.
+    reads: Client,
     bucket: String,
     summary: String,
 }
@@ -85,8 +87,8 @@ pub enum Replaced {
 impl RateFiles {
     /// The reports and summaries in this bucket; `summary` is the summary's name under its prefix.
     #[must_use]
-    pub const fn new(client: Client, bucket: String, summary: String) -> Self {
-        Self { client, bucket, summary }
+    pub fn new(client: Client, bucket: String, summary: String) -> Self {
+        Self { reads: s3_reads(&client), client, bucket, summary }
     }
 
     /// The key of the summary of a prefix.
@@ -127,12 +129,12 @@ impl RateFiles {
         Ok((page.contents.unwrap_or_default(), prefixes.collect(), page.next_continuation_token.map(Cursor)))
     }
 
-    /// Reads a report, unless it has become too large.
+    /// Reads a report, unless it has become too large. It is tried a few times only, since it is one of many.
     ///
     /// # Errors
     /// [`StoreError`] if S3 does not answer.
     pub async fn report(&self, key: &str) -> Result<Fetched, StoreError> {
-        let Some(mut found) = self.get(key).await? else { return Ok(Fetched::Vanished) };
+        let Some(mut found) = get(&self.reads, &self.bucket, key).await? else { return Ok(Fetched::Vanished) };
         let tag = found.e_tag.take();
         if is_too_large(&found) {
             return Ok(Fetched::Found { tag, content: Err(Reason::TooLarge) });
@@ -146,7 +148,9 @@ impl RateFiles {
     /// # Errors
     /// [`StoreError`] if S3 does not answer.
     pub async fn summary(&self, prefix: &str) -> Result<Option<Stored>, StoreError> {
-        let Some(mut found) = self.get(&self.summary_key(prefix)).await? else { return Ok(None) };
+        let Some(mut found) = get(&self.client, &self.bucket, &self.summary_key(prefix)).await? else {
+            return Ok(None);
+        };
         let Some(tag) = found.e_tag.take() else {
             return Err(StoreError::Unexplained { item: self.summary_key(prefix) });
         };
@@ -183,13 +187,13 @@ impl RateFiles {
             },
         }
     }
+}
 
-    async fn get(&self, key: &str) -> Result<Option<GetObjectOutput>, StoreError> {
-        match self.client.get_object().bucket(&self.bucket).key(key).send().await {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if error.as_service_error().is_some_and(GetObjectError::is_no_such_key) => Ok(None),
-            Err(error) => Err(StoreError::from_sdk("GetObject", error)),
-        }
+async fn get(client: &Client, bucket: &str, key: &str) -> Result<Option<GetObjectOutput>, StoreError> {
+    match client.get_object().bucket(bucket).key(key).send().await {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.as_service_error().is_some_and(GetObjectError::is_no_such_key) => Ok(None),
+        Err(error) => Err(StoreError::from_sdk("GetObject", error)),
     }
 }
 

@@ -1,9 +1,12 @@
 //! A fleet that does not hold still: writers overwrite and workers vanish while it is listed and read, calls fail, and
 //! two aggregators overlap.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
@@ -31,16 +34,21 @@ fn rate(summary: &Value, key: &str) -> f64 {
     summary[key].as_f64().unwrap_or(f64::NAN)
 }
 
-/// Three pages; one in twenty GETs fails, half of these after they were done.
+/// Three pages; one in twenty GETs fails, half of these after they were done, and no report's three times.
 #[tokio::test]
 async fn gets_that_fail_are_made_again() -> anyhow::Result<()> {
     let scene = AggregatorScene::new().await?;
     fleet(scene.bucket(), NOW);
     let (random, faults) = (Mutex::new(StdRng::seed_from_u64(7)), AtomicUsize::new(0));
+    let met = Mutex::new(HashMap::<String, u8>::new());
     scene.bucket().on_call(move |_, call| {
-        let is_worker = matches!(call, Call::Get { key } if key.contains("worker"));
+        let Call::Get { key } = call else { return None };
+        let mut met = met.lock().unwrap_or_else(PoisonError::into_inner);
+        let met = met.entry(key.clone()).or_default();
         let drawn: f64 = random.lock().unwrap_or_else(PoisonError::into_inner).random();
-        let fault = (is_worker && drawn < 0.05).then(|| faults.fetch_add(1, Ordering::Relaxed))?;
+        let is_hit = key.contains("worker") && drawn < 0.05 && *met < 2;
+        let fault = is_hit.then(|| faults.fetch_add(1, Ordering::Relaxed))?;
+        *met += 1;
         Some(if fault.is_multiple_of(2) { Fault::SlowDown } else { Fault::InternalAfter })
     });
     let run = scene.aggregate(NOW).await;
@@ -51,6 +59,26 @@ async fn gets_that_fail_are_made_again() -> anyhow::Result<()> {
     assert_eq!(rate(&summary, "aggregated_write_rate").to_string(), "3123750");
     let calls = scene.bucket().take_calls();
     assert!(calls.gets > WORKERS + 50, "{calls:?}");
+    Ok(())
+}
+
+/// Three pages, and on each a report that hangs. As long as what they said before is fresh, it counts.
+#[tokio::test]
+async fn a_report_that_hangs_costs_only_itself() -> anyhow::Result<()> {
+    let scene = AggregatorScene::new().await?;
+    let hanging = [0, 1_200, 2_400].map(worker);
+    write(scene.bucket(), &hanging[0], NOW, READ_RATE, 7.0);
+    assert_eq!(scene.aggregate(NOW).await.tally.active, 1);
+    fleet(scene.bucket(), NOW + 5_000);
+    let keys = hanging.map(|worker| worker_key(PREFIX, &worker));
+    scene.bucket().on_call(move |_, call| match call {
+        Call::Get { key } if keys.contains(key) => Some(Fault::Hang),
+        _ => None,
+    });
+    let run = scene.aggregate(NOW + 5_000).await;
+    assert_eq!((run.outcome_name(), run.report.pages, run.report.gets), ("published", 3, WORKERS));
+    assert_eq!((run.report.gets_failed, run.report.unknown, run.tally.active), (3, 2, WORKERS - 2));
+    assert_eq!(rate(&scene.summary()?, "aggregated_read_rate").to_string(), "249.8");
     Ok(())
 }
 
