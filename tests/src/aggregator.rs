@@ -86,9 +86,13 @@ pub fn write(bucket: &Bucket, worker: &str, at: i64, read_rate: f64, write_rate:
 
 /// One aggregation with more time than it needs.
 pub async fn aggregate(aggregator: &RateAggregator, now: i64) -> Aggregation {
-    let minute = Duration::from_mins(1);
+    aggregate_within(aggregator, now, Duration::from_mins(1)).await
+}
+
+/// One aggregation with this much time.
+pub async fn aggregate_within(aggregator: &RateAggregator, now: i64, limit: Duration) -> Aggregation {
     let start = Instant::now();
-    Box::pin(aggregator.aggregate(time(now), Times::new(start, minute, start + minute))).await
+    Box::pin(aggregator.aggregate(time(now), Times::new(start, limit, start + limit))).await
 }
 
 /// The one job of an aggregation.

@@ -24,7 +24,8 @@ pub struct Config {
     pub interval: Duration,
     /// `STALENESS_CUTOFF_SECONDS`: the age up to which a worker's file counts. Default 15.
     pub cutoff: Cutoff,
-    /// `MAX_CONCURRENCY`: how many calls are under way at the same time, at most. Default 64.
+    /// `MAX_CONCURRENCY`: how many calls are under way at the same time, at most, listings and writes among them. Each
+    /// job has its equal share, or one. Default 64.
     pub concurrency: NonZeroUsize,
     /// `DISCOVER_JOBS`: whether each prefix right under `PREFIX` is a job of its own. Default false.
     pub discover_jobs: bool,

@@ -14,7 +14,7 @@ use tidegate_aws::{
     rates::RateFiles,
 };
 use tidegate_domain::{rates::Cutoff, time::EpochMillis};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     config::Config,
@@ -31,8 +31,6 @@ pub struct RateAggregator {
     pub(crate) interval: Duration,
     cutoff: Cutoff,
     concurrency: NonZeroUsize,
-    /// One for each call that may be under way.
-    permits: Semaphore,
     /// What is remembered of each job.
     jobs: Mutex<BTreeMap<String, Job>>,
 }
@@ -63,12 +61,12 @@ impl RateAggregator {
             interval: config.interval,
             cutoff: config.cutoff,
             concurrency: config.concurrency,
-            permits: Semaphore::new(config.concurrency.get().min(Semaphore::MAX_PERMITS)),
             jobs: Mutex::default(),
         }
     }
 
-    /// Aggregates all jobs, side by side, at the moment `began`. A summary is written on the condition that the one
+    /// Aggregates all jobs, side by side, at the moment `began`. Each has its share of the calls that may be under way,
+    /// so that one that is throttled, or hangs, does not hold up the others. A summary is written on the condition that the one
     /// that it replaces is still there and is older, so any other aggregation at the same time is harmless.
     pub async fn aggregate(&self, began: EpochMillis, times: Times) -> Aggregation {
         let prefixes = match self.prefixes(times.read_by).await {
@@ -82,8 +80,9 @@ impl RateAggregator {
         let mut known = mem::take(&mut *self.jobs.lock().unwrap_or_else(PoisonError::into_inner));
         let slot = |prefix: String| Slot { job: Mutex::new(known.remove(&prefix).unwrap_or_default()), prefix };
         let slots: Vec<_> = prefixes.into_iter().map(slot).collect();
-        let aggregated =
-            for_each((self, began, times), &slots, Self::aggregate_job, times.write_by, self.concurrency).await;
+        let share = NonZeroUsize::new(self.concurrency.get() / slots.len().max(1)).unwrap_or(NonZeroUsize::MIN);
+        let caller = (self, began, times, share);
+        let aggregated = for_each(caller, &slots, Self::aggregate_job, times.write_by, self.concurrency).await;
         let remembered =
             slots.into_iter().map(|slot| (slot.prefix, slot.job.into_inner().unwrap_or_else(PoisonError::into_inner)));
         *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = remembered.collect();
@@ -96,10 +95,13 @@ impl RateAggregator {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).values().map(|job| job.memory.len()).sum()
     }
 
-    async fn aggregate_job((this, began, times): (&Self, EpochMillis, Times), slot: &Slot, _: Instant) -> Aggregated {
-        let Self { files, permits, concurrency, cutoff, interval, .. } = this;
-        let (concurrency, cutoff, interval) = (*concurrency, *cutoff, *interval);
-        let context = Context { files, permits, concurrency, cutoff, interval, began, times };
+    async fn aggregate_job(
+        (this, began, times, concurrency): (&Self, EpochMillis, Times, NonZeroUsize),
+        slot: &Slot,
+        _: Instant,
+    ) -> Aggregated {
+        let Self { files, cutoff, interval, .. } = this;
+        let context = Context { files, concurrency, cutoff: *cutoff, interval: *interval, began, times };
         let mut job = mem::take(&mut *slot.job.lock().unwrap_or_else(PoisonError::into_inner));
         let aggregated = Box::pin(job::aggregate(context, &slot.prefix, &mut job)).await;
         *slot.job.lock().unwrap_or_else(PoisonError::into_inner) = job;

@@ -16,7 +16,7 @@ use tidegate_domain::{
     },
     time::EpochMillis,
 };
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     publication::{Seen, publish},
@@ -41,8 +41,7 @@ pub(crate) struct Job {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub files: &'a RateFiles,
-    /// One permit a call.
-    pub permits: &'a Semaphore,
+    /// How many calls may be under way.
     pub concurrency: NonZeroUsize,
     pub cutoff: Cutoff,
     pub interval: Duration,
@@ -203,18 +202,10 @@ impl Reading<'_> {
 }
 
 async fn list(context: Context<'_>, prefix: &str, after: Option<Cursor>) -> Result<Page<Listed>, CallError> {
-    let by = context.times.read_by;
-    within(by, async {
-        let _permit = context.permits.acquire().await;
-        context.files.reports(prefix, after).await
-    })
-    .await
+    within(context.times.read_by, context.files.reports(prefix, after)).await
 }
 
 async fn get<'p>(context: Context<'_>, listed: &'p Listed, by: Instant) -> (&'p Listed, Result<Fetched, CallError>) {
-    let fetched = within(by, async {
-        let _permit = context.permits.acquire().await;
-        Ok(within(by.min(Instant::now() + LONGEST_GET), context.files.report(&listed.key)).await)
-    });
-    (listed, fetched.await.and_then(|fetched| fetched))
+    let by = by.min(Instant::now() + LONGEST_GET);
+    (listed, within(by, context.files.report(&listed.key)).await)
 }

@@ -1,9 +1,11 @@
 //! Jobs that are found under a prefix.
 
+use std::time::Duration;
+
 use rate_aggregator::job::Aggregated;
 use serde_json::json;
 use tidegate_local::s3::{Call, Calls, Fault, workers::report};
-use tidegate_tests::aggregator::{AggregatorScene, NOW, aggregate, summary, time};
+use tidegate_tests::aggregator::{AggregatorScene, NOW, aggregate, aggregate_within, summary, time};
 
 const DISCOVER: [(&str, &str); 1] = [("DISCOVER_JOBS", "true")];
 
@@ -69,6 +71,37 @@ async fn a_job_that_fails_does_not_touch_the_others() -> anyhow::Result<()> {
     );
     assert_eq!(scene.bucket().get("fleet/b/summary.json"), None);
     Ok(())
+}
+
+/// Two calls for each job, and one job's reports take all of their time.
+async fn check_isolated(fault: Fault) -> anyhow::Result<()> {
+    const WORKERS: usize = 50;
+    let scene = AggregatorScene::with(&[DISCOVER[0], ("MAX_CONCURRENCY", "6")]).await?;
+    for worker in 0..WORKERS {
+        for job in ["a", "b", "c"] {
+            write(&scene, job, &worker.to_string(), 1.0);
+        }
+    }
+    scene.bucket().on_call(move |_, call| match call {
+        Call::Get { key } if key.starts_with("fleet/b/worker") => Some(fault),
+        _ => None,
+    });
+    let run = aggregate_within(&scene.aggregator, NOW, Duration::from_secs(8)).await;
+    for job in run.jobs {
+        let failed = if job.prefix == "fleet/b/" { WORKERS } else { 0 };
+        assert_eq!((job.report.gets, job.report.gets_failed), (WORKERS, failed), "{fault:?}: {}", job.prefix);
+        assert_eq!((job.tally.active, job.report.unknown), (WORKERS - failed, failed), "{fault:?}: {}", job.prefix);
+    }
+    for prefix in ["fleet/a/", "fleet/c/"] {
+        assert_eq!(summary(scene.bucket(), prefix)?["active_workers"], json!(WORKERS), "{fault:?}: {prefix}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_job_whose_reports_cannot_be_read_holds_up_no_other() -> anyhow::Result<()> {
+    check_isolated(Fault::Hang).await?;
+    check_isolated(Fault::SlowDown).await
 }
 
 #[tokio::test]
