@@ -103,7 +103,7 @@ pub(crate) async fn aggregate(context: Context<'_>, prefix: &str, job: &mut Job)
         Ok(()) => {
             let Context { files, cutoff, interval, began, times, .. } = context;
             let summary = Summary { began, tally, interval, sequence: 0 };
-            Box::pin(publish(files, prefix, &mut job.seen, summary, cutoff, times.write_by)).await
+            Box::pin(publish(files, prefix, &mut job.seen, summary, cutoff, times)).await
         }
         Err(error) => Err(error),
     };

@@ -6,12 +6,14 @@ use tidegate_aws::{
 };
 use tidegate_domain::rates::{
     Cutoff, Field,
-    succession::{Previous, Succession, succeed},
+    succession::{Previous, Succession, succeed_at},
     summary::Summary,
 };
-use tokio::time::Instant;
 
-use crate::{job::Outcome, time::within};
+use crate::{
+    job::Outcome,
+    time::{Times, within},
+};
 
 /// How often a summary is tried that others overtake. Each time, somebody's summary was written, and almost always it
 /// is a newer one.
@@ -31,9 +33,9 @@ pub(crate) async fn publish(
     seen: &mut Option<Seen>,
     mut summary: Summary,
     cutoff: Cutoff,
-    deadline: Instant,
+    times: Times,
 ) -> Result<Outcome, CallError> {
-    let mut tried = None;
+    let (mut tried, deadline) = (None, times.write_by);
     for _ in 0..ATTEMPTS {
         let there = if let Some(there) = seen.take() {
             there
@@ -49,7 +51,8 @@ pub(crate) async fn publish(
             there
         };
         let previous = there.summary.as_ref().map(|(_, previous)| *previous);
-        match succeed(previous, summary.began, cutoff) {
+        let now = summary.began.after(times.start.elapsed());
+        match succeed_at(previous, summary.began, now, cutoff) {
             Succession::Superseded => {
                 *seen = Some(there);
                 return Ok(Outcome::Superseded);

@@ -11,6 +11,8 @@ const LEAST: Duration = Duration::from_secs(5);
 /// The time of one aggregation. What hangs costs a part of it, not the summary.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
+    /// When it began.
+    pub start: Instant,
     /// By then, what is not read is not read.
     pub read_by: Instant,
     /// By then, the summary is written, or it is not.
@@ -24,7 +26,7 @@ impl Times {
     pub fn new(start: Instant, interval: Duration, deadline: Instant) -> Self {
         let write_by = deadline.min(start + interval.max(LEAST));
         let time = write_by.saturating_duration_since(start);
-        Self { read_by: start + time / 4 * 3, write_by }
+        Self { start, read_by: start + time / 4 * 3, write_by }
     }
 }
 

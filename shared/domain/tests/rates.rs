@@ -8,6 +8,7 @@ use tidegate_domain::{
     rates::{
         Cutoff, Field, Judgement, Rate, Rates, Reason, Report, judge,
         reading::{Listed, MAX_SIZE, Memory, Step, judge_content},
+        succession::{Previous, Succession, succeed_at},
         tally::Tally,
     },
     time::EpochMillis,
@@ -214,6 +215,24 @@ proptest! {
         let oldest = oldest.map(|age| u128::from(u64::try_from(age).unwrap_or(0)));
         prop_assert_eq!(tally.oldest_age(now()).map(|age| age.as_millis()), oldest);
         prop_assert_eq!(tally, kinds.iter().map(judgement).collect());
+    }
+
+    /// Whoever began later, and by now, stays, however long the other one took and however small the cutoff is.
+    #[test]
+    fn no_summary_replaces_a_newer_one(
+        took in 0..900_000_i64,
+        ahead in 0.0..=1.0_f64,
+        seconds in 1..60_u32,
+        sequence in any::<Option<u64>>(),
+    ) {
+        let moment = |millis: i64| EpochMillis::new(1_767_225_600_000 + millis).unwrap();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "far below 2^53")]
+        let ahead = (took as f64 * ahead) as i64;
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let timestamp = number(moment(ahead).get() as f64 / 1000.0);
+        let cutoff = Cutoff::from_seconds(seconds.try_into().unwrap());
+        let succession = succeed_at(Some(Previous { timestamp, sequence }), moment(0), moment(took), cutoff);
+        prop_assert_eq!(succession, Succession::Superseded);
     }
 
     /// Whatever floats workers write, the sum is within half a millionth a worker of the exact one.

@@ -24,14 +24,22 @@ pub enum Succession {
     Superseded,
 }
 
-/// What becomes of a summary whose aggregation began at the moment `began`.
-///
-/// A summary of no time, or of one that lies more than the cutoff ahead, is nobody's: it would bar all others.
+/// What becomes of a summary whose aggregation began at the moment `began`, and is over at once.
 #[must_use]
 pub fn succeed(previous: Option<Previous>, began: EpochMillis, cutoff: Cutoff) -> Succession {
+    succeed_at(previous, began, began, cutoff)
+}
+
+/// What becomes of a summary whose aggregation began at the moment `began`, and that is about to be written at the
+/// moment `now`.
+///
+/// A summary of no time, or of one that lies more than the cutoff ahead, is nobody's: it would bar all others. How far
+/// ahead is seen from `now`, since others may have begun and ended while a slow aggregation lasted.
+#[must_use]
+pub fn succeed_at(previous: Option<Previous>, began: EpochMillis, now: EpochMillis, cutoff: Cutoff) -> Succession {
     let Some(previous) = previous else { return Succession::Next { sequence: 1 } };
     let at = match previous.timestamp {
-        Field::Number(seconds) => moment(seconds).ok().filter(|at| at.since(began) <= cutoff.get()),
+        Field::Number(seconds) => moment(seconds).ok().filter(|at| at.since(now) <= cutoff.get()),
         Field::Missing | Field::Other => None,
     };
     if at.is_some_and(|at| at >= began) {
@@ -70,5 +78,22 @@ mod tests {
         check(Some((Field::Number(f64::NAN), Some(7))), next(8));
         check(Some((Field::Missing, Some(7))), next(8));
         check(Some((Field::Other, None)), next(1));
+    }
+
+    #[test]
+    fn a_slow_aggregation_replaces_none_that_began_while_it_lasted() {
+        let at = |millis: i64| EpochMillis::new(NOW * 1000 + millis).unwrap();
+        let check = |previous: f64, took: i64, expect| {
+            let previous = Previous { timestamp: Field::Number(1_767_225_600.0 + previous), sequence: Some(7) };
+            let cutoff = Cutoff::from_seconds(std::num::NonZeroU32::MIN);
+            assert_eq!(succeed_at(Some(previous), at(0), at(took), cutoff), expect, "{previous:?} {took}");
+        };
+        let next = Succession::Next { sequence: 8 };
+        check(1.001, 0, next);
+        check(1.001, 1, Succession::Superseded);
+        check(1.001, 4_000, Succession::Superseded);
+        check(5.0, 4_000, Succession::Superseded);
+        check(5.001, 4_000, next);
+        check(-0.001, 4_000, next);
     }
 }
