@@ -27,7 +27,7 @@ pub struct Answer {
 pub struct JobTold {
     /// The job's prefix.
     pub prefix: String,
-    /// `published`, `superseded` or `lost`.
+    /// `published`, `superseded`, `lost` or `idle`.
     pub outcome: &'static str,
     /// The number of the summary that was written.
     #[serde(skip_serializing_if = "Option::is_none")]

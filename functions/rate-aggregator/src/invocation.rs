@@ -67,7 +67,7 @@ fn told(job: &Aggregated) -> Option<JobTold> {
         outcome: job.outcome_name(),
         sequence: match job.outcome.as_ref().ok()? {
             Outcome::Published { sequence } => Some(*sequence),
-            Outcome::Superseded | Outcome::Lost => None,
+            Outcome::Superseded | Outcome::Lost | Outcome::Idle => None,
         },
         active_workers: job.tally.active,
         stale_workers: job.tally.stale,

@@ -9,7 +9,7 @@ use tidegate_aws::{
 };
 use tidegate_domain::{
     rates::{
-        Cutoff, Judgement,
+        Cutoff, Judgement, coverage,
         reading::{Content, Listed, Memory, Step, judge_content},
         summary::Summary,
         tally::Tally,
@@ -24,13 +24,14 @@ use crate::{
     time::{Times, within},
 };
 
-/// How many rejected reports an aggregation names in the log.
+/// How many rejected reports an aggregation names in the log, and how many that could not be read.
 const NAMED: usize = 5;
 
 /// A report that takes longer, with all attempts, is given up, so that its place is another's.
 const LONGEST_GET: Duration = Duration::from_secs(2);
 
-/// What is remembered of a job. Nothing depends on it but the cost.
+/// What is remembered of a job. Without it, reports are fetched that have not changed, and those that cannot be
+/// read count for nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Job {
     pub(crate) memory: Memory,
@@ -61,6 +62,36 @@ pub enum Outcome {
     Superseded,
     /// Others wrote again and again in between; theirs are no older by much.
     Lost,
+    /// There are no reports, so there is none to write: what ended jobs leave is not written again for ever.
+    Idle,
+}
+
+/// Why there is no new summary of a job.
+#[derive(Debug, thiserror::Error)]
+pub enum AggregationError {
+    /// A call failed without which there is none.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// Too many reports could not be read for the sums to stand for all workers.
+    #[error("{unknown} of {workers} workers' reports could not be read, the first one because")]
+    Unread {
+        /// Workers of which nothing is known that counts.
+        unknown: usize,
+        /// These, and those that count.
+        workers: usize,
+        /// Why the first one could not be read.
+        source: CallError,
+    },
+}
+
+impl AggregationError {
+    /// Whether the same aggregation may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Call(error) | Self::Unread { source: error, .. } => error.is_retryable(),
+        }
+    }
 }
 
 /// What the aggregation of a job came to.
@@ -75,7 +106,7 @@ pub struct Aggregated {
     /// How long it took.
     pub took: Duration,
     /// What became of the summary.
-    pub outcome: Result<Outcome, CallError>,
+    pub outcome: Result<Outcome, AggregationError>,
 }
 
 impl Aggregated {
@@ -86,6 +117,7 @@ impl Aggregated {
             Ok(Outcome::Published { .. }) => "published",
             Ok(Outcome::Superseded) => "superseded",
             Ok(Outcome::Lost) => "lost",
+            Ok(Outcome::Idle) => "idle",
             Err(_) => "failed",
         }
     }
@@ -94,19 +126,20 @@ impl Aggregated {
 /// Sums up the reports of a job, and writes the summary.
 pub(crate) async fn aggregate(context: Context<'_>, prefix: &str, job: &mut Job) -> Aggregated {
     let started = Instant::now();
-    let mut reading = Reading { context, prefix, tally: Tally::default(), report: Report::default(), named: 0 };
+    let (tally, report) = (Tally::default(), Report::default());
+    let mut reading = Reading { context, prefix, tally, report, listed: 0, named: 0, unread: None };
     let read = reading.read(&mut job.memory).await;
     job.memory.turn(read.is_ok());
-    let Reading { tally, mut report, .. } = reading;
-    report.count(&tally, context.began);
-    let outcome = match read {
-        Ok(()) => {
+    let outcome = match read.map_err(AggregationError::from).and_then(|()| reading.sum()) {
+        Ok(_) if reading.listed == 0 => Ok(Outcome::Idle),
+        Ok(tally) => {
             let Context { files, cutoff, interval, began, times, .. } = context;
             let summary = Summary { began, tally, interval, sequence: 0 };
-            Box::pin(publish(files, prefix, &mut job.seen, summary, cutoff, times)).await
+            Box::pin(publish(files, prefix, &mut job.seen, summary, cutoff, times)).await.map_err(Into::into)
         }
         Err(error) => Err(error),
     };
+    let Reading { tally, report, .. } = reading;
     if let Err(error) = &outcome {
         tracing::error!(prefix, error = causes(error), "no new summary");
     }
@@ -119,7 +152,11 @@ struct Reading<'a> {
     prefix: &'a str,
     tally: Tally,
     report: Report,
+    /// Reports that are there.
+    listed: usize,
     named: usize,
+    /// Why the first report that could not be read could not.
+    unread: Option<CallError>,
 }
 
 impl Reading<'_> {
@@ -129,6 +166,7 @@ impl Reading<'_> {
         loop {
             let page = list(self.context, self.prefix, after).await?;
             self.report.pages += 1;
+            self.listed += page.entries.len();
             fetch.extend(self.known(page.entries, memory));
             after = page.next;
             if after.is_none() {
@@ -140,6 +178,21 @@ impl Reading<'_> {
             self.fetched(listed, fetched, memory);
         }
         Ok(())
+    }
+
+    /// What all of them come to, now that they are read, unless too many are not.
+    fn sum(&mut self) -> Result<Tally, AggregationError> {
+        self.report.judged(&self.tally);
+        let (active, unknown) = (self.tally.active, self.report.unknown);
+        match self.unread.take() {
+            Some(source) if !coverage::suffices(active, unknown) => {
+                Err(AggregationError::Unread { unknown, workers: active + unknown, source })
+            }
+            _ => {
+                self.report.summed(&self.tally, self.context.began);
+                Ok(self.tally)
+            }
+        }
     }
 
     /// Counts what need not be fetched, and returns the rest.
@@ -163,7 +216,8 @@ impl Reading<'_> {
         fetch
     }
 
-    /// Counts what was fetched. If it did not come, what the worker said before may still count.
+    /// Counts what was fetched. If it did not come, what the worker said before may still count; if that is stale, it
+    /// is not known whether the worker is.
     fn fetched(&mut self, listed: &Listed, fetched: Result<Fetched, CallError>, memory: &mut Memory) {
         self.report.gets += 1;
         match fetched {
@@ -176,12 +230,17 @@ impl Reading<'_> {
             Ok(Fetched::Vanished) => self.report.vanished += 1,
             Err(error) => {
                 self.report.gets_failed += 1;
-                let known = memory.keep(&listed.key);
-                tracing::warn!(key = listed.key, known = known.is_some(), error = causes(&error), "no report");
+                let Context { began, cutoff, .. } = self.context;
+                let known = memory.keep(&listed.key).map(|content| judge_content(&content, began, cutoff));
+                let known = known.filter(|judgement| matches!(judgement, Judgement::Fresh { .. }));
+                if self.report.gets_failed <= NAMED {
+                    tracing::warn!(key = listed.key, known = known.is_some(), error = causes(&error), "no report");
+                }
                 match known {
-                    Some(content) => self.count_content(&listed.key, &content),
+                    Some(judgement) => self.count(&listed.key, judgement),
                     None => self.report.unknown += 1,
                 }
+                self.unread.get_or_insert(error);
             }
         }
     }

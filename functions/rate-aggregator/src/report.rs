@@ -6,13 +6,12 @@ use metrique::{
     unit::{Count, Millisecond},
     unit_of_work::metrics,
 };
-use tidegate_aws::error::CallError;
 use tidegate_domain::{
     rates::{Reason, tally::Tally},
     time::EpochMillis,
 };
 
-use crate::job::{Aggregated, Outcome};
+use crate::job::{Aggregated, AggregationError, Outcome};
 
 /// The aggregation of one job, as it is told.
 #[metrics(rename_all = "PascalCase")]
@@ -49,27 +48,28 @@ impl AggregationReport {
 
 /// What the aggregation of one job came to.
 ///
-/// Every report that is listed is in exactly one of `active`, `stale`, `rejected`, `vanished` and `unknown`.
+/// Every report that is listed is in exactly one of `active`, `stale`, `rejected`, `vanished` and `unknown`. What is
+/// not known is left out: the sums, if too many workers are unknown, and all of these if the listing failed.
 #[metrics(subfield)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Read capacity units a second of all active workers.
-    pub read_rate: f64,
+    pub read_rate: Option<f64>,
     /// Write capacity units a second of all active workers.
-    pub write_rate: f64,
+    pub write_rate: Option<f64>,
     /// Workers that count.
     #[metrics(unit = Count)]
-    pub active: usize,
+    pub active: Option<usize>,
     /// Workers that have not reported for longer than the cutoff.
     #[metrics(unit = Count)]
-    pub stale: usize,
+    pub stale: Option<usize>,
     /// Workers that have reported what cannot be.
     #[metrics(unit = Count)]
-    pub rejected: usize,
+    pub rejected: Option<usize>,
     /// Reports that were deleted since they were listed.
     #[metrics(unit = Count)]
     pub vanished: usize,
-    /// Workers whose report could not be read, and of which no earlier one is known: the sums lack them.
+    /// Workers whose report could not be read, and of which no earlier one counts: the sums lack them.
     #[metrics(unit = Count)]
     pub unknown: usize,
     /// The age of the oldest report that counts, if any does.
@@ -81,7 +81,7 @@ pub struct Report {
     /// Reports that were fetched, whether or not they came.
     #[metrics(unit = Count)]
     pub gets: usize,
-    /// Of these, those that did not come; of some, an earlier one is known.
+    /// Of these, those that did not come; of some, an earlier one counts.
     #[metrics(unit = Count)]
     pub gets_failed: usize,
     /// Reports that were not fetched, because they have not changed, are stale by the listing, or are too large.
@@ -90,13 +90,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// Takes over what was summed up by the moment `now`.
-    pub(crate) fn count(&mut self, tally: &Tally, now: EpochMillis) {
-        self.read_rate = tally.read().units();
-        self.write_rate = tally.write().units();
-        self.active = tally.active;
-        self.stale = tally.stale;
-        self.rejected = tally.rejected();
+    /// Takes over what was judged, now that all reports were looked at.
+    pub(crate) fn judged(&mut self, tally: &Tally) {
+        self.stale = Some(tally.stale);
+        self.rejected = Some(tally.rejected());
+    }
+
+    /// Takes over what was summed up by the moment `now`, and stands for all workers.
+    pub(crate) fn summed(&mut self, tally: &Tally, now: EpochMillis) {
+        self.read_rate = Some(tally.read().units());
+        self.write_rate = Some(tally.write().units());
+        self.active = Some(tally.active);
         self.oldest_age = tally.oldest_age(now);
     }
 }
@@ -125,6 +129,9 @@ pub struct Summed {
     /// Summaries not written, because others wrote again and again in between.
     #[metrics(unit = Count)]
     pub lost: usize,
+    /// Summaries not written, because there are no reports.
+    #[metrics(unit = Count)]
+    pub idle: usize,
     /// Aggregations of a job, or searches for jobs, that failed: the last summary stayed.
     #[metrics(unit = Count)]
     pub failed: usize,
@@ -135,11 +142,12 @@ pub struct Summed {
 
 impl Summed {
     /// Counts the aggregation of a job.
-    pub(crate) fn count(&mut self, outcome: &Result<Outcome, CallError>) {
+    pub(crate) fn count(&mut self, outcome: &Result<Outcome, AggregationError>) {
         *match outcome {
             Ok(Outcome::Published { .. }) => &mut self.published,
             Ok(Outcome::Superseded) => &mut self.superseded,
             Ok(Outcome::Lost) => &mut self.lost,
+            Ok(Outcome::Idle) => &mut self.idle,
             Err(_) => &mut self.failed,
         } += 1;
     }

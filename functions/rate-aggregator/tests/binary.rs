@@ -12,7 +12,10 @@ use tidegate_local::{
     process::{Binary, Process},
     s3::{BUCKET, Call, EmbeddedS3, Fault, workers::report},
 };
-use tokio::{sync::Notify, time::Duration};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Duration,
+};
 
 const BINARY: Binary = Binary { name: "rate-aggregator", path: env!("CARGO_BIN_EXE_rate-aggregator") };
 
@@ -148,6 +151,32 @@ async fn what_hangs_is_given_up() {
     check_failure(&mut function, &event("once.json"), &["fleet/", "the deadline passed"]).await;
 }
 
+/// A report hangs, and so does the summary: both are given up in time to answer.
+#[tokio::test]
+async fn it_never_overruns() {
+    let s3 = EmbeddedS3::start(None).await.unwrap();
+    let now = clock::now().unwrap();
+    for worker in 0..10 {
+        let worker = worker.to_string();
+        s3.bucket().put(worker_key("fleet/", &worker), report(&worker, now, 1.0, 1.0), now);
+    }
+    let (written, mut writes) = mpsc::unbounded_channel();
+    s3.bucket().on_call(move |_, call| match call {
+        Call::Get { key } if key.ends_with("worker-7.json") => Some(Fault::Hang),
+        Call::Put { .. } => {
+            written.send(()).unwrap();
+            Some(Fault::Hang)
+        }
+        _ => None,
+    });
+    let deadline = clock::now().unwrap().after(Duration::from_secs(2));
+    let runtime_api = RuntimeApi::start().await.unwrap().with_deadline(deadline);
+    let mut function = start(runtime_api, &s3, &[]).await;
+    check_failure(&mut function, &event("schedule.json"), &["fleet/", "the deadline passed"]).await;
+    assert!(clock::now().unwrap() < deadline);
+    assert!(writes.try_recv().is_ok());
+}
+
 #[tokio::test]
 async fn jobs_are_found_and_one_that_fails_is_named() {
     let s3 = EmbeddedS3::start(None).await.unwrap();
@@ -171,7 +200,8 @@ async fn a_stray_is_an_error_and_the_process_lives() {
     check_failure(&mut function, &event("unknown-action.json"), &["\"twice\"", "\"once\""]).await;
     check_failure(&mut function, &event("no-object.json"), &["[]", "expected an object"]).await;
     let (_, body) = function.invoke(&event("once.json")).await.unwrap();
-    assert_eq!(body["jobs"][0]["active_workers"], 0);
+    assert_eq!((&body["jobs"][0]["outcome"], &body["jobs"][0]["active_workers"]), (&json!("idle"), &json!(0)));
+    assert_eq!(s3.bucket().get("fleet/summary.json"), None);
 }
 
 #[tokio::test]

@@ -7,12 +7,14 @@
 //! | module | holds |
 //! |---|---|
 //! | [`cadence`] | when to aggregate again |
+//! | [`coverage`] | whether enough of a fleet is known to speak for all of it |
 //! | [`reading`] | which reports must be fetched, and which are known |
 //! | [`succession`] | which summary replaces which |
 //! | [`summary`] | what a fleet is told |
 //! | [`tally`] | [`tally::Tally`]: judgements, summed up in any order |
 
 pub mod cadence;
+pub mod coverage;
 pub mod reading;
 pub mod succession;
 pub mod summary;

@@ -92,6 +92,7 @@ async fn check_isolated(fault: Fault) -> anyhow::Result<()> {
         assert_eq!((job.report.gets, job.report.gets_failed), (WORKERS, failed), "{fault:?}: {}", job.prefix);
         assert_eq!((job.tally.active, job.report.unknown), (WORKERS - failed, failed), "{fault:?}: {}", job.prefix);
     }
+    assert_eq!(scene.bucket().get("fleet/b/summary.json"), None);
     for prefix in ["fleet/a/", "fleet/c/"] {
         assert_eq!(summary(scene.bucket(), prefix)?["active_workers"], json!(WORKERS), "{fault:?}: {prefix}");
     }

@@ -1,6 +1,7 @@
 //! Which files are read, and what is made of them.
 
 use serde_json::json;
+use tidegate_aws::error::causes;
 use tidegate_domain::rates::{Reason, reading::MAX_SIZE};
 use tidegate_local::s3::{Call, Calls, Fault, workers::report};
 use tidegate_tests::aggregator::{AggregatorScene, NOW, PREFIX, time, write};
@@ -42,7 +43,7 @@ async fn only_the_summary_itself_is_no_worker() -> anyhow::Result<()> {
     put("fleet-2/worker-w.json", 100.0);
     put("worker-w.json", 100.0);
     put("fleet/", 100.0);
-    assert_eq!(scene.aggregate(NOW).await.report.read_rate.to_string(), "7");
+    assert_eq!(scene.aggregate(NOW).await.tally.read().units().to_string(), "7");
     // The summary is there now.
     let again = scene.aggregate(NOW + 5 * SECOND).await;
     assert_eq!((again.tally.active, again.tally.rejected()), (3, 0));
@@ -64,7 +65,7 @@ async fn what_is_known_or_too_old_costs_no_get() -> anyhow::Result<()> {
     scene.write("fresh-7", NOW + 5 * SECOND, 3.0, 1.0);
     let second = scene.aggregate(NOW + 5 * SECOND).await;
     assert_eq!((second.report.gets, second.report.gets_saved, second.tally.active), (1, 39, 20));
-    assert_eq!(second.report.read_rate.to_string(), "22");
+    assert_eq!(second.report.read_rate.map(|rate| rate.to_string()).as_deref(), Some("22"));
     assert_eq!(scene.bucket().take_calls(), Calls { lists: 1, gets: 1, puts: 1 });
 
     // What has not changed has become stale: by its own time, without a look at it.
@@ -125,17 +126,86 @@ async fn a_file_that_cannot_be_read_does_not_stop_the_summary() -> anyhow::Resul
     assert_eq!(scene.aggregate(NOW).await.tally.active, 1);
     scene.write("known", NOW + 5 * SECOND, 2.0, 1.0);
     scene.write("new", NOW + 5 * SECOND, 4.0, 1.0);
-    scene.write("good", NOW + 5 * SECOND, 8.0, 1.0);
+    for good in 0..8 {
+        scene.write(&format!("good-{good}"), NOW + 5 * SECOND, 8.0, 1.0);
+    }
     scene.bucket().on_call(|_, call| match call {
-        Call::Get { key } if !key.ends_with("good.json") => Some(Fault::AccessDenied),
+        Call::Get { key } if !key.contains("good") => Some(Fault::AccessDenied),
         _ => None,
     });
     let run = scene.aggregate(NOW + 5 * SECOND).await;
     assert_eq!((run.outcome_name(), run.report.gets_failed, run.report.unknown), ("published", 2, 1));
-    assert_eq!((run.report.read_rate.to_string().as_str(), run.tally.active), ("9", 2));
+    assert_eq!((run.tally.read().units().to_string().as_str(), run.tally.active), ("65", 9));
     // Once it can be read, it is: what is known of it is of another content.
     scene.bucket().undisturbed();
-    assert_eq!(scene.aggregate(NOW + 10 * SECOND).await.report.read_rate.to_string(), "14");
+    assert_eq!(scene.aggregate(NOW + 10 * SECOND).await.tally.read().units().to_string(), "70");
+    Ok(())
+}
+
+/// Of the reports of so many workers, so many cannot be read.
+async fn check_unread(workers: usize, unread: usize, expect: &str) -> anyhow::Result<()> {
+    let scene = AggregatorScene::new().await?;
+    scene.write("0", NOW - SECOND, 1.0, 1.0);
+    scene.aggregate(NOW - SECOND).await;
+    let before = scene.summary()?;
+    for worker in 0..workers {
+        scene.write(&format!("new-{worker}"), NOW, 1.0, 1.0);
+    }
+    assert!(scene.bucket().delete("fleet/worker-0.json"));
+    let keys: Vec<_> = (0..unread).map(|worker| format!("fleet/worker-new-{worker}.json")).collect();
+    scene.bucket().on_call(move |_, call| match call {
+        Call::Get { key } if keys.contains(key) => Some(Fault::AccessDenied),
+        _ => None,
+    });
+    let run = scene.aggregate(NOW).await;
+    assert_eq!((run.outcome_name(), run.report.unknown), (expect, unread), "{unread} of {workers}");
+    if expect == "published" {
+        assert_eq!((run.report.active, run.report.stale), (Some(workers - unread), Some(0)));
+        return Ok(());
+    }
+    // The sums would be read as room for all: the summary before stays, and nothing is told of them.
+    assert_eq!((scene.summary()?, run.report.read_rate, run.report.active), (before, None, None));
+    let error = run.outcome.expect_err("a failure");
+    let told = format!("{unread} of {workers} workers' reports could not be read");
+    assert!(causes(&error).starts_with(&told) && causes(&error).contains("GetObject failed"), "{}", causes(&error));
+    assert!(error.is_retryable());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sum_that_lacks_more_than_a_tenth_is_not_published() -> anyhow::Result<()> {
+    check_unread(10, 1, "published").await?;
+    check_unread(9, 1, "failed").await?;
+    check_unread(19, 2, "failed").await?;
+    check_unread(20, 2, "published").await?;
+    check_unread(1, 1, "failed").await
+}
+
+/// What is known of them gets stale, but they report: nobody may take them for dead.
+#[tokio::test]
+async fn workers_that_cannot_be_read_any_more_are_unknown_and_not_stale() -> anyhow::Result<()> {
+    let scene = AggregatorScene::new().await?;
+    scene.write("a", NOW, 1.0, 1.0);
+    scene.aggregate(NOW).await;
+    let before = scene.summary()?;
+    scene.bucket().on_call(|_, call| matches!(call, Call::Get { .. }).then_some(Fault::AccessDenied));
+    scene.write("a", NOW + 16 * SECOND, 1.0, 1.0);
+    let run = scene.aggregate(NOW + 16 * SECOND).await;
+    assert_eq!((run.outcome_name(), run.report.unknown, run.report.stale), ("failed", 1, Some(0)));
+    assert_eq!(scene.summary()?, before);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_job_without_reports_is_left_as_it_is() -> anyhow::Result<()> {
+    let scene = AggregatorScene::with(&[("DISCOVER_JOBS", "true")]).await?;
+    let key = "fleet/ended/summary.json";
+    scene.bucket().put(key, "old", time(NOW - 3_600 * SECOND));
+    let before = scene.bucket().get(key);
+    let run = scene.aggregate(NOW).await;
+    assert_eq!((run.outcome_name(), run.prefix.as_str(), run.report.active), ("idle", "fleet/ended/", Some(0)));
+    assert_eq!(scene.bucket().get(key), before);
+    assert_eq!(scene.bucket().take_calls(), Calls { lists: 2, gets: 0, puts: 0 });
     Ok(())
 }
 
@@ -149,8 +219,8 @@ async fn all_pages_are_read_and_each_costs_one_listing() -> anyhow::Result<()> {
     let run = scene.aggregate(NOW).await;
     assert_eq!((run.report.pages, run.tally.active, run.tally.rejected()), (2, 1_001, 1));
     assert_eq!(
-        (run.report.read_rate.to_string().as_str(), run.report.write_rate.to_string().as_str()),
-        ("1001", "500.5")
+        [run.tally.read(), run.tally.write()].map(|sum| sum.units().to_string()),
+        ["1001", "500.5"]
     );
     assert_eq!(scene.bucket().take_calls(), Calls { lists: 2, gets: 1_003, puts: 1 });
     scene.aggregate(NOW + SECOND).await;

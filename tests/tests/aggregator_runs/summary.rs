@@ -2,16 +2,25 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rate_aggregator::{job::{AggregationError, Outcome}, time::Times};
 use serde_json::json;
 use tidegate_aws::error::{CallError, causes};
 use tidegate_local::s3::{Call, Calls, Fault};
 use tidegate_tests::aggregator::{AggregatorScene, NOW, PREFIX, aggregate, only, summary, time};
+use tokio::time::{Duration, Instant};
 
 const KEY: &str = "fleet/summary.json";
 
+/// A job, if only for the report that a dead worker left.
+async fn job() -> anyhow::Result<AggregatorScene> {
+    let scene = AggregatorScene::new().await?;
+    scene.write("dead", NOW - 3_600_000, 1.0, 1.0);
+    Ok(scene)
+}
+
 /// The summary that is there, and the number of the one in its place.
 async fn check(there: &str, expect: Option<u64>) -> anyhow::Result<()> {
-    let scene = AggregatorScene::new().await?;
+    let scene = job().await?;
     scene.bucket().put(KEY, there, time(NOW));
     let run = scene.aggregate(NOW).await;
     if let Some(sequence) = expect {
@@ -40,7 +49,7 @@ async fn an_older_summary_is_replaced_and_a_newer_one_stays() -> anyhow::Result<
 
 #[tokio::test]
 async fn a_summary_has_its_headers_and_numbers_in_a_row() -> anyhow::Result<()> {
-    let scene = AggregatorScene::new().await?;
+    let scene = job().await?;
     for number in 1..=3 {
         scene.aggregate(NOW + 5_000 * number).await;
         assert_eq!(scene.summary()?["sequence"], json!(number));
@@ -56,7 +65,7 @@ async fn a_summary_has_its_headers_and_numbers_in_a_row() -> anyhow::Result<()> 
 /// The one that began earlier is done later.
 #[tokio::test]
 async fn of_two_aggregators_the_one_that_began_later_has_the_last_word() -> anyhow::Result<()> {
-    let scene = AggregatorScene::new().await?;
+    let scene = job().await?;
     let other = scene.another_process(&[])?;
     scene.aggregate(NOW).await;
     aggregate(&other, NOW + 1_000).await;
@@ -72,10 +81,33 @@ async fn of_two_aggregators_the_one_that_began_later_has_the_last_word() -> anyh
     Ok(())
 }
 
+/// Its own clock says that the other one is far ahead, unless it looks at what the time is by now.
+#[tokio::test]
+async fn a_slow_aggregation_replaces_none_that_began_while_it_lasted() -> anyhow::Result<()> {
+    let scene = AggregatorScene::with(&[("STALENESS_CUTOFF_SECONDS", "1")]).await?;
+    scene.write("w", NOW, 1.0, 1.0);
+    let there = r#"{"timestamp": 1767225601.001, "sequence": 7}"#;
+    let run = async |started: Instant| {
+        scene.bucket().put(KEY, there, time(NOW));
+        let minute = Duration::from_mins(1);
+        let times = Times::new(started, minute, started + minute);
+        only(Box::pin(scene.another_process(&[("STALENESS_CUTOFF_SECONDS", "1")])?.aggregate(time(NOW), times)).await)
+            .outcome
+            .map_err(anyhow::Error::from)
+    };
+    let now = Instant::now();
+    let seconds = Duration::from_secs(2);
+    assert_eq!(run(now.checked_sub(seconds).unwrap_or(now)).await?, Outcome::Superseded);
+    // An hour ahead, it is nobody's.
+    scene.bucket().put(KEY, r#"{"timestamp": 1767229200.0, "sequence": 7}"#, time(NOW));
+    assert_eq!(scene.aggregate(NOW).await.outcome?, Outcome::Published { sequence: 8 });
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_summary_that_is_overtaken_while_it_is_written_is_compared_again() -> anyhow::Result<()> {
     let check = async |theirs: f64, expect: &str, sequence: u64| -> anyhow::Result<()> {
-        let scene = AggregatorScene::new().await?;
+        let scene = job().await?;
         scene.bucket().put(KEY, r#"{"timestamp": 1767225500.0, "sequence": 1}"#, time(NOW));
         let puts = AtomicUsize::new(0);
         scene.bucket().on_call(move |bucket, call| {
@@ -95,7 +127,7 @@ async fn a_summary_that_is_overtaken_while_it_is_written_is_compared_again() -> 
 /// Nobody is right to do so, but it must end.
 #[tokio::test]
 async fn a_summary_that_is_overtaken_for_ever_is_lost() -> anyhow::Result<()> {
-    let scene = AggregatorScene::new().await?;
+    let scene = job().await?;
     let puts = AtomicUsize::new(0);
     scene.bucket().on_call(move |bucket, call| {
         if matches!(call, Call::Put { .. }) {
@@ -111,7 +143,7 @@ async fn a_summary_that_is_overtaken_for_ever_is_lost() -> anyhow::Result<()> {
 /// The SDK writes again, and meets what it wrote.
 #[tokio::test]
 async fn a_summary_that_was_written_without_an_answer_is_written() -> anyhow::Result<()> {
-    let scene = AggregatorScene::new().await?;
+    let scene = job().await?;
     let puts = AtomicUsize::new(0);
     scene.bucket().on_call(move |_, call| {
         let is_first = matches!(call, Call::Put { .. }) && puts.fetch_add(1, Ordering::Relaxed) == 0;
@@ -126,7 +158,7 @@ async fn a_summary_that_was_written_without_an_answer_is_written() -> anyhow::Re
 
 #[tokio::test]
 async fn a_listing_that_fails_leaves_the_last_summary() -> anyhow::Result<()> {
-    let scene = AggregatorScene::new().await?;
+    let scene = job().await?;
     for worker in 0..1_500 {
         scene.write(&format!("{worker:04}"), NOW, 1.0, 1.0);
     }
@@ -140,7 +172,8 @@ async fn a_listing_that_fails_leaves_the_last_summary() -> anyhow::Result<()> {
     let run = scene.aggregate(NOW + 5_000).await;
     let error = run.outcome.expect_err("a failure");
     assert!(causes(&error).contains("ListObjectsV2 failed"), "{}", causes(&error));
-    assert!(matches!(error, CallError::Store(error) if error.is_retryable()));
+    assert!(matches!(error, AggregationError::Call(CallError::Store(_))) && error.is_retryable());
+    assert_eq!((run.report.read_rate, run.report.active, run.report.stale), (None, None, None));
     assert_eq!(summary(scene.bucket(), PREFIX)?, before);
     scene.bucket().undisturbed();
     let _ = scene.bucket().take_calls();
