@@ -60,10 +60,9 @@ fn bad_files_are_rejected_for_a_reason() {
         r#"{"timestamp": 1767225630, "read_rate": 1.0"#,
         r#"{"timestamp": 1767225630, "timestamp": 1767225630}"#,
         r#"{"timestamp": 1767225630} {}"#,
-        // As Python writes what JSON has no number for.
-        r#"{"timestamp": 1767225630, "read_rate": NaN}"#,
-        r#"{"timestamp": Infinity, "read_rate": 1.0}"#,
-        r#"{"timestamp": 1767225630, "read_rate": -Infinity}"#,
+        r#"{"timestamp": 1767225630, "read_rate": nan}"#,
+        r#"{"timestamp": 1767225630, "read_rate": 1NaN}"#,
+        r#"{"timestamp": 1767225630, "worker_id": "NaN}"#,
         r#"{"timestamp": 1767225630, "read_rate": 01}"#,
         "{'timestamp': 1767225630}",
     ] {
@@ -71,16 +70,38 @@ fn bad_files_are_rejected_for_a_reason() {
     }
     check("{}", Err(Reason::NoTimestamp));
     check(r#"{"read_rate": 1.0}"#, Err(Reason::NoTimestamp));
-    check(r#"{"timestamp": null}"#, Err(Reason::NotNumeric));
+    check(r#"{"timestamp": null}"#, Err(Reason::NoTimestamp));
     check(r#"{"timestamp": "1767225630"}"#, Err(Reason::NotNumeric));
     check(r#"{"timestamp": true}"#, Err(Reason::NotNumeric));
-    check(r#"{"timestamp": 1767225630, "read_rate": null}"#, Err(Reason::NotNumeric));
+    check(r#"{"timestamp": 1767225630, "read_rate": true}"#, Err(Reason::NotNumeric));
     check(r#"{"timestamp": 1767225630, "write_rate": "3"}"#, Err(Reason::NotNumeric));
     check(r#"{"timestamp": 1767225630, "write_rate": [3]}"#, Err(Reason::NotNumeric));
     check(r#"{"timestamp": 1767225630, "write_rate": 1e400}"#, Err(Reason::Infinite));
     check(r#"{"timestamp": 1767225630, "write_rate": -1e-9}"#, Err(Reason::Negative));
     check(r#"{"timestamp": 1767225630, "read_rate": 10000001}"#, Err(Reason::Absurd));
     check(r#"{"timestamp": 1767225646, "read_rate": 1}"#, Err(Reason::Future));
+}
+
+#[test]
+fn what_python_takes_for_false_is_not_there() {
+    for nothing in ["null", "false", "\"\"", "0", "-0.0"] {
+        let text = format!(r#"{{"timestamp": 1767225630, "read_rate": {nothing}, "write_rate": 3.0}}"#);
+        check(&text, Ok((0.0, 3.0)));
+    }
+}
+
+#[test]
+fn what_python_writes_where_json_has_no_number_is_told_from_garbage() {
+    check(r#"{"timestamp": 1767225630, "read_rate": NaN}"#, Err(Reason::NotANumber));
+    check(r#"{"timestamp": NaN, "read_rate": 1.0}"#, Err(Reason::NotANumber));
+    check(r#"{"timestamp": Infinity, "read_rate": 1.0}"#, Err(Reason::Infinite));
+    check(r#"{"timestamp": 1767225630, "read_rate": -Infinity}"#, Err(Reason::Infinite));
+    // In a text, they are none of these.
+    check(r#"{"worker_id": "NaN Infinity", "timestamp": 1767225630, "read_rate": 1.0}"#, Ok((1.0, 0.0)));
+    check(r#"{"worker_id": "\"\\\" NaN\\", "timestamp": 1767225630, "read_rate": 1.0}"#, Ok((1.0, 0.0)));
+    check(r#"{"worker_id": "\\", "timestamp": 1767225630, "read_rate": NaN}"#, Err(Reason::NotANumber));
+    // One that is not looked at does no harm.
+    check(r#"{"timestamp": 1767225630, "read_rate": 1.0, "extra": [NaN, -Infinity]}"#, Ok((1.0, 0.0)));
 }
 
 #[test]
@@ -152,7 +173,8 @@ fn of_a_summary_that_is_there_no_more_is_taken_than_it_tells() {
     check(r#"{"timestamp": 1767225630.0, "sequence": -1}"#, at, None);
     check(r#"{"timestamp": 1767225630.0, "sequence": "7"}"#, at, None);
     check(r#"{"timestamp": 1767225630.0, "sequence": 18446744073709551616}"#, at, None);
-    check(r#"{"timestamp": null}"#, Field::Other, None);
+    check(r#"{"timestamp": "1"}"#, Field::Other, None);
+    check(r#"{"timestamp": null}"#, Field::Missing, None);
     check("[]", Field::Missing, None);
     check("garbage", Field::Missing, None);
 }

@@ -48,11 +48,11 @@ impl Cutoff {
 /// A field of a report, as it was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Field {
-    /// There is no such field.
+    /// There is no such field, or it holds nothing, such as null.
     Missing,
     /// A number, maybe none that is finite.
     Number(f64),
-    /// Something else, such as a text or null.
+    /// Something else, such as a text.
     Other,
 }
 
@@ -150,7 +150,7 @@ pub enum Reason {
     /// Nobody can say when it was written.
     #[error("it has no timestamp")]
     NoTimestamp,
-    /// A field holds a text, null, or the like.
+    /// A field holds a text, or the like.
     #[error("a field that must be a number is something else")]
     NotNumeric,
     /// A number is NaN.

@@ -20,7 +20,8 @@ async fn fresh_workers_are_summed_up_and_others_are_counted() -> anyhow::Result<
     scene.bucket().put("fleet/worker-e.json", "{", time(NOW));
     scene.bucket().put("fleet/worker-f.json", r#"{"timestamp": NaN}"#, time(NOW));
     let run = scene.aggregate(NOW).await;
-    assert_eq!((run.outcome_name(), run.tally.rejected_for(Reason::NotJson)), ("published", 2));
+    let rejected = [Reason::NotJson, Reason::NotANumber].map(|reason| run.tally.rejected_for(reason));
+    assert_eq!((run.outcome_name(), rejected), ("published", [1, 1]));
     assert_eq!(run.report.oldest_age.map(|age| age.as_secs()), Some(14));
     let expect = json!({
         "timestamp": 1_767_225_600.0, "aggregated_read_rate": 12.75, "aggregated_write_rate": 0.3,
@@ -218,10 +219,7 @@ async fn all_pages_are_read_and_each_costs_one_listing() -> anyhow::Result<()> {
     scene.bucket().put(format!("{PREFIX}zz-no-worker"), "", time(NOW));
     let run = scene.aggregate(NOW).await;
     assert_eq!((run.report.pages, run.tally.active, run.tally.rejected()), (2, 1_001, 1));
-    assert_eq!(
-        [run.tally.read(), run.tally.write()].map(|sum| sum.units().to_string()),
-        ["1001", "500.5"]
-    );
+    assert_eq!([run.tally.read(), run.tally.write()].map(|sum| sum.units().to_string()), ["1001", "500.5"]);
     assert_eq!(scene.bucket().take_calls(), Calls { lists: 2, gets: 1_003, puts: 1 });
     scene.aggregate(NOW + SECOND).await;
     assert_eq!(scene.bucket().take_calls(), Calls { lists: 2, gets: 0, puts: 1 });

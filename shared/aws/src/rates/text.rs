@@ -1,6 +1,6 @@
 //! Reports and summaries as texts: JSON, in the very shape in which Python writes it.
 
-use std::{fmt, time::Duration};
+use std::{borrow::Cow, fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -11,7 +11,10 @@ use crate::schema::rates::{
     REJECTED_WORKERS, SEQUENCE, STALE_WORKERS, TIMESTAMP,
 };
 
-/// What a report says. Python also writes `NaN` and `Infinity`, which are not JSON.
+/// What a report says. Python also writes `NaN` and `Infinity`, which are not JSON; and what it takes for false, such
+/// as null, is to it as if it were not there.
+///
+/// Python: [`json.dumps`](https://docs.python.org/3/library/json.html#infinite-and-nan-number-values) and NaN.
 ///
 /// # Errors
 /// [`Reason::NotJson`] if it is no JSON object, or has a field twice.
@@ -26,7 +29,9 @@ pub fn report(text: &[u8]) -> Content {
         #[serde(borrow, default, deserialize_with = "raw")]
         write_rate: Option<&'a RawValue>,
     }
-    let Fields { timestamp, read_rate, write_rate } = object(text).ok_or(Reason::NotJson)?;
+    let text = readable(text);
+    let fields = text.as_deref().and_then(object).ok_or(Reason::NotJson)?;
+    let Fields { timestamp, read_rate, write_rate } = fields;
     Ok(Report { timestamp: field(timestamp), read_rate: field(read_rate), write_rate: field(write_rate) })
 }
 
@@ -40,7 +45,8 @@ pub fn previous(text: &[u8]) -> Previous {
         #[serde(borrow, default, deserialize_with = "raw")]
         sequence: Option<&'a RawValue>,
     }
-    let Fields { timestamp, sequence } = object(text).unwrap_or_default();
+    let text = readable(text);
+    let Fields { timestamp, sequence } = text.as_deref().and_then(object).unwrap_or_default();
     Previous { timestamp: field(timestamp), sequence: sequence.and_then(|sequence| sequence.get().parse().ok()) }
 }
 
@@ -95,8 +101,34 @@ impl fmt::Display for PythonFloat {
     }
 }
 
-fn object<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Option<T> {
+/// As Python writes what JSON has no number for, and what is read in its place.
+const LITERALS: [(&str, &str); 2] = [("NaN", NAN), ("Infinity", "1e999")];
+const NAN: &str = "\"NaN\"";
+
+/// A text with JSON in the place of Python's literals.
+fn readable(text: &[u8]) -> Option<Cow<'_, str>> {
     let text = std::str::from_utf8(text).ok()?;
+    if !LITERALS.iter().any(|(literal, _)| text.contains(literal)) {
+        return Some(Cow::Borrowed(text));
+    }
+    // The parts between quotes are, by turns, outside of strings and within. A quote behind an odd number of
+    // backslashes ends no string.
+    let (mut readable, mut is_string) = (String::with_capacity(text.len()), false);
+    for part in text.split_inclusive('"') {
+        if is_string {
+            readable.push_str(part);
+            let rest = part.strip_suffix('"').unwrap_or(part);
+            is_string = (rest.len() - rest.trim_end_matches('\\').len()) % 2 == 1;
+        } else {
+            let part = LITERALS.iter().fold(part.to_owned(), |part, (literal, json)| part.replace(literal, json));
+            readable.push_str(&part);
+            is_string = true;
+        }
+    }
+    Some(Cow::Owned(readable))
+}
+
+fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
     // A list would pass for an object without names.
     let is_object = text.trim_ascii_start().starts_with('{');
     if is_object { serde_json::from_str(text).ok() } else { None }
@@ -108,7 +140,11 @@ fn raw<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Option<&'a RawValue>,
 }
 
 fn field(value: Option<&RawValue>) -> Field {
-    let Some(value) = value.map(RawValue::get) else { return Field::Missing };
+    let value = match value.map(RawValue::get) {
+        None | Some("null" | "false" | "\"\"") => return Field::Missing,
+        Some(NAN) => return Field::Number(f64::NAN),
+        Some(value) => value,
+    };
     let is_number = value.starts_with(|first: char| first == '-' || first.is_ascii_digit());
     // What is beyond all floats is infinite, as in Python.
     if is_number { value.parse().map_or(Field::Other, Field::Number) } else { Field::Other }
