@@ -39,7 +39,7 @@ fn workers(text: &str) -> Result<usize, String> {
     workers.ok_or_else(|| "expected a whole number from 1 to 1000".to_owned())
 }
 
-/// A worker's report of more would be rejected.
+/// Far more than anybody has, and a tenth of what would be rejected in a worker's report.
 const MOST: f64 = 1_000_000.0;
 
 fn rate(text: &str) -> Result<f64, String> {
