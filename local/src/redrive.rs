@@ -7,7 +7,7 @@ mod summary;
 use std::{collections::BTreeSet, fmt, time::Duration};
 
 use anyhow::Context as _;
-use aws_config::retry::RetryConfig;
+use aws_config::{SdkConfig, retry::RetryConfig};
 use tidegate_aws::{
     client, clock,
     dead_letters::{DeadLetterQueue, FUNCTION, Message, SNAPSHOT, UNSURE},
@@ -67,6 +67,9 @@ const WAIT: Duration = Duration::from_secs(1);
 const LONGEST_INVOCATION: Duration = Duration::from_mins(15);
 /// An operator waits for the end, so unlike a function this gives up.
 const ATTEMPTS: u32 = 6;
+/// No deadline presses an operator, who may be far away; and an attempt must outlive [`WAIT`].
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What redrives messages.
 #[derive(Clone, Debug)]
@@ -89,8 +92,7 @@ pub struct Redriver {
 /// # Errors
 /// When the queue or the clock cannot be read.
 pub async fn command(options: Options) -> anyhow::Result<u8> {
-    let sdk = client::config_from_env().await;
-    let sdk = sdk.into_builder().retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS)).build();
+    let sdk = unhurried(client::config_from_env().await);
     let redriver = Redriver {
         letters: DeadLetterQueue::new(client::sqs(&sdk), options.queue_url, FUNCTION_NAME),
         streams: aws_sdk_dynamodbstreams::Client::new(&sdk),
@@ -105,6 +107,14 @@ pub async fn command(options: Options) -> anyhow::Result<u8> {
     let summary = redriver.run(clock::now()?).await?;
     println!("{summary}");
     Ok(summary.exit_code())
+}
+
+/// The configuration with the patience of an operator instead of a function's.
+fn unhurried(sdk: SdkConfig) -> SdkConfig {
+    let timeouts = client::timeouts().to_builder();
+    let timeouts = timeouts.connect_timeout(CONNECT_TIMEOUT).operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
+    let retries = RetryConfig::standard().with_max_attempts(ATTEMPTS);
+    sdk.into_builder().retry_config(retries).timeout_config(timeouts).build()
 }
 
 /// Why a message stays.
@@ -257,5 +267,18 @@ impl Redriver {
             }
         }
         if undecided.is_empty() { Ok(()) } else { Err(Left::Undecided(undecided)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_attempt_ends_before_the_queue_has_looked_for_messages() {
+        let sdk = unhurried(SdkConfig::builder().build());
+        let timeouts = sdk.timeout_config().unwrap();
+        assert!(timeouts.operation_attempt_timeout().unwrap() > 2 * WAIT, "{timeouts:?}");
+        assert_eq!(timeouts.operation_timeout(), None);
     }
 }
