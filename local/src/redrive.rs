@@ -245,12 +245,13 @@ impl Redriver {
             origin => origin,
         };
         let windows = if only.is_some() { &Window::ALL[..] } else { &self.windows };
-        let mut undecided = Vec::new();
+        let (mut undecided, mut is_met) = (Vec::new(), false);
         for posting in usage::fold(&[change], windows) {
             let snapshot = snapshots::describe(posting.snapshot());
             if only.is_some_and(|only| only != snapshot) {
                 continue;
             }
+            is_met = true;
             for (bucket, sequence, posting) in posting.records() {
                 let decision = self.redrive.settle(&bucket, sequence, &posting, origin, now).await;
                 let decision = decision
@@ -265,6 +266,9 @@ impl Redriver {
                     Decision::Count | Decision::AlreadyRedriven | Decision::AlreadyCounted => {}
                 }
             }
+        }
+        if let Some(only) = only.filter(|_| !is_met) {
+            return Err(Left::Unsettled(format!("its record adds nothing to snapshot {only}, which it names")));
         }
         if undecided.is_empty() { Ok(()) } else { Err(Left::Undecided(undecided)) }
     }
