@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, fmt, time::Duration};
 
 use anyhow::Context as _;
 use aws_config::{SdkConfig, retry::RetryConfig};
+use serde_json::Value;
 use tidegate_aws::{
     client, clock,
     dead_letters::{DeadLetterQueue, FUNCTION, Message, SNAPSHOT, UNSURE},
@@ -212,16 +213,35 @@ impl Redriver {
         let records = stream::range(&self.streams, stream_arn, shard_id, *start, *end).await;
         let records = records.map_err(|error| Left::Unsettled(format!("records {start} to {end}: {error:#}")))?;
         let origin = Origin::Range { end: *end };
-        let mut undecided = Vec::new();
+        let (mut undecided, mut reasons) = (Vec::new(), Vec::new());
+        let (mut stopped, mut behind) = (BTreeSet::new(), Vec::new());
         for record in records {
-            // One by one, since the next is decided on the ground that this one is settled.
+            let item = item(&record.json);
+            // One by one, since the next of an item is decided on the ground that this one is settled. Other items do
+            // not wait: the stream will not have them for long.
+            if item.as_ref().is_some_and(|item| stopped.contains(item)) {
+                behind.push(record.sequence);
+                continue;
+            }
             match self.settle_record(&record.json, None, origin, now, summary).await {
                 Ok(()) => {}
                 Err(Left::Undecided(records)) => undecided.extend(records),
-                Err(unsettled) => return Err(unsettled),
+                Err(Left::Unsettled(reason)) => {
+                    reasons.push(format!("{}: {reason}", record.sequence));
+                    stopped.extend(item);
+                }
             }
         }
-        if undecided.is_empty() { Ok(()) } else { Err(Left::Undecided(undecided)) }
+        if reasons.is_empty() {
+            return if undecided.is_empty() { Ok(()) } else { Err(Left::Undecided(undecided)) };
+        }
+        if !behind.is_empty() {
+            reasons.push(format!("not tried, behind these in their buckets: record {}", behind.join(", ")));
+        }
+        if !undecided.is_empty() {
+            reasons.push(Left::Undecided(undecided).to_string());
+        }
+        Err(Left::Unsettled(reasons.join("; ")))
     }
 
     /// Settles a record, for one snapshot or for all.
@@ -272,6 +292,12 @@ impl Redriver {
         }
         if undecided.is_empty() { Ok(()) } else { Err(Left::Undecided(undecided)) }
     }
+}
+
+/// The bucket item that a record is of, whether or not it can be decoded.
+fn item(record: &str) -> Option<String> {
+    let record: Value = serde_json::from_str(record).ok()?;
+    record.pointer("/dynamodb/Keys/PK/S")?.as_str().map(str::to_owned)
 }
 
 #[cfg(test)]
