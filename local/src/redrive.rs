@@ -37,8 +37,8 @@ pub struct Options {
     /// The bucket table, which also holds the snapshots
     #[arg(long, value_name = "NAME")]
     pub table: String,
-    /// The function's `SNAPSHOT_WINDOWS`
-    #[arg(long, value_delimiter = ',', default_value = "hourly,daily")]
+    /// The function's `SNAPSHOT_WINDOWS`, like hourly,daily: what is left out here is never counted
+    #[arg(long, value_name = "WINDOWS", value_delimiter = ',', required = true)]
     pub windows: Vec<Window>,
     /// The function's `SNAPSHOT_TTL_DAYS`
     #[arg(long, default_value_t = 90)]
