@@ -4,7 +4,11 @@
 
 mod summary;
 
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use aws_config::{SdkConfig, retry::RetryConfig};
@@ -24,6 +28,7 @@ use tidegate_domain::{
     usage,
     window::Window,
 };
+use tokio::time::Instant;
 
 pub use self::summary::Summary;
 use crate::stream;
@@ -56,7 +61,7 @@ pub struct Options {
 
 /// The function whose letters these are.
 const FUNCTION_NAME: &str = "usage-rollup";
-/// How long nobody else is given a message that is being worked on.
+/// How long nobody else is given a message that is being worked on; asked for anew at half of it.
 const HIDDEN: Duration = Duration::from_mins(10);
 /// How long the queue may look for messages: without that, it may overlook some.
 ///
@@ -139,36 +144,52 @@ impl Redriver {
     /// Redrives all that is in the queue.
     ///
     /// # Errors
-    /// When the queue does not answer. What was settled stays settled.
+    /// When the queue does not answer the first time. From then on, the summary tells what it did not do.
     pub async fn run(&self, now: EpochMillis) -> anyhow::Result<Summary> {
         let mut summary = Summary { dry_run: self.redrive.dry_run, ..Summary::default() };
-        let mut kept = Vec::new();
+        // Those that stay, as they were received last.
+        let mut kept = BTreeMap::new();
         let mut met = BTreeSet::new();
-        loop {
-            let messages = self.letters.receive(HIDDEN, WAIT).await.context("receiving messages")?;
-            let mut news = false;
-            for message in messages.into_iter().filter(|message| met.insert(message.id.clone())) {
-                news = true;
-                let left = self.settle(&message, now, &mut summary).await;
-                match left {
-                    Ok(()) if !self.redrive.dry_run => {
-                        self.letters.delete(&message).await.context("deleting a message")?;
-                        summary.deleted += 1;
+        // Messages in a row that were met before.
+        let mut again = 0;
+        // More of them than are kept: nothing new comes, and they would go round for ever.
+        while again <= kept.len() {
+            let message = match self.letters.receive(HIDDEN, WAIT).await {
+                Ok(Some(message)) => message,
+                Ok(None) => break,
+                Err(error) if met.is_empty() => return Err(error).context("receiving messages"),
+                Err(error) => {
+                    summary.troubles.push(format!("no more messages could be received: {}", causes(&error)));
+                    break;
+                }
+            };
+            if !met.insert(message.id.clone()) {
+                again += 1;
+                if let Some(earlier) = kept.get_mut(&message.id) {
+                    *earlier = message;
+                }
+                continue;
+            }
+            again = 0;
+            match self.settle(&message, now, &mut summary).await {
+                Ok(()) if !self.redrive.dry_run => match self.letters.delete(&message).await {
+                    Ok(()) => summary.deleted += 1,
+                    Err(error) => {
+                        let reason = format!("all is settled, but it could not be deleted: {}", causes(&error));
+                        summary.left.push((message.id, reason));
                     }
-                    Ok(()) => kept.push(message),
-                    Err(reason) => {
-                        summary.left.push((message.id.clone(), reason.to_string()));
-                        kept.push(message);
-                    }
+                },
+                Ok(()) => drop(kept.insert(message.id.clone(), message)),
+                Err(reason) => {
+                    summary.left.push((message.id.clone(), reason.to_string()));
+                    kept.insert(message.id.clone(), message);
                 }
             }
-            // Only those that were met before, since their time has passed.
-            if !news {
-                break;
-            }
         }
-        for message in &kept {
-            self.letters.give_back(message).await.context("giving a message back")?;
+        for (id, message) in &kept {
+            if let Err(error) = self.letters.give_back(message).await {
+                summary.troubles.push(format!("message {id} could not be given back at once: {}", causes(&error)));
+            }
         }
         Ok(summary)
     }
@@ -178,7 +199,7 @@ impl Redriver {
         let unsettled = |reason: &str| Err(Left::Unsettled(reason.to_owned()));
         summary.received += 1;
         match FailureMessage::parse(&message.body) {
-            Ok(failure) => self.settle_batch(&failure, now, summary).await,
+            Ok(failure) => self.settle_batch(message, &failure, now, summary).await,
             Err(error @ NoFailureMessage::Part(_)) => unsettled(&error.to_string()),
             Err(NoFailureMessage::Other) => {
                 match message.attributes.get(FUNCTION).map(String::as_str) {
@@ -197,6 +218,7 @@ impl Redriver {
 
     async fn settle_batch(
         &self,
+        message: &Message,
         failure: &FailureMessage,
         now: EpochMillis,
         summary: &mut Summary,
@@ -215,7 +237,13 @@ impl Redriver {
         let origin = Origin::Range { end: *end };
         let (mut undecided, mut reasons) = (Vec::new(), Vec::new());
         let (mut stopped, mut behind) = (BTreeSet::new(), Vec::new());
+        let mut held = Instant::now();
         for record in records {
+            if held.elapsed() > HIDDEN / 2 {
+                // If this fails, somebody else may be given it, too: nothing counts twice, and the deletion tells.
+                drop(self.letters.hold(message, HIDDEN).await);
+                held = Instant::now();
+            }
             let item = item(&record.json);
             // One by one, since the next of an item is decided on the ground that this one is settled. Other items do
             // not wait: the stream will not have them for long.
