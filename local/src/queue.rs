@@ -38,7 +38,7 @@ pub struct Message {
 /// A standard queue, empty at first, served on loopback until it is dropped.
 ///
 /// It understands `SendMessage`, `ReceiveMessage`, `DeleteMessage` and `ChangeMessageVisibility`. It knows no time:
-/// a message that was received stays hidden until it is given back. Its answers lack MD5 digests, which the SDK
+/// a message that was received stays hidden until it is given back. A receipt is good until the next one. Its answers lack MD5 digests, which the SDK
 /// for Rust does not look at.
 #[derive(Debug)]
 pub struct EmbeddedQueue {
@@ -59,6 +59,8 @@ struct QueueState {
     messages: Vec<Stored>,
     sent: usize,
     refuses: bool,
+    delivers_twice: bool,
+    outdates: bool,
     refused: usize,
 }
 
@@ -115,6 +117,18 @@ impl EmbeddedQueue {
     /// which the SDK does not retry), or takes them again.
     pub fn refuse(&self, refuses: bool) {
         self.queue.state().refuses = refuses;
+    }
+
+    /// From now on, delivers each message once more although it is hidden, as a standard queue may.
+    ///
+    /// AWS: [at-least-once delivery](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/standard-queues-at-least-once-delivery.html).
+    pub fn deliver_twice(&self) {
+        self.queue.state().delivers_twice = true;
+    }
+
+    /// From now on, takes every message that was received for one whose time has passed.
+    pub fn outdate(&self) {
+        self.queue.state().outdates = true;
     }
 
     /// How many messages were turned away because of [`refuse`](Self::refuse).

@@ -4,10 +4,15 @@
 
 mod summary;
 
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use anyhow::Context as _;
-use aws_config::retry::RetryConfig;
+use aws_config::{SdkConfig, retry::RetryConfig};
+use serde_json::Value;
 use tidegate_aws::{
     client, clock,
     dead_letters::{DeadLetterQueue, FUNCTION, Message, SNAPSHOT, UNSURE},
@@ -23,6 +28,7 @@ use tidegate_domain::{
     usage,
     window::Window,
 };
+use tokio::time::Instant;
 
 pub use self::summary::Summary;
 use crate::stream;
@@ -36,8 +42,8 @@ pub struct Options {
     /// The bucket table, which also holds the snapshots
     #[arg(long, value_name = "NAME")]
     pub table: String,
-    /// The function's `SNAPSHOT_WINDOWS`
-    #[arg(long, value_delimiter = ',', default_value = "hourly,daily")]
+    /// The function's `SNAPSHOT_WINDOWS`, like hourly,daily: what is left out here is never counted
+    #[arg(long, value_name = "WINDOWS", value_delimiter = ',', required = true)]
     pub windows: Vec<Window>,
     /// The function's `SNAPSHOT_TTL_DAYS`
     #[arg(long, default_value_t = 90)]
@@ -55,7 +61,7 @@ pub struct Options {
 
 /// The function whose letters these are.
 const FUNCTION_NAME: &str = "usage-rollup";
-/// How long nobody else is given a message that is being worked on.
+/// How long nobody else is given a message that is being worked on; asked for anew at half of it.
 const HIDDEN: Duration = Duration::from_mins(10);
 /// How long the queue may look for messages: without that, it may overlook some.
 ///
@@ -67,6 +73,9 @@ const WAIT: Duration = Duration::from_secs(1);
 const LONGEST_INVOCATION: Duration = Duration::from_mins(15);
 /// An operator waits for the end, so unlike a function this gives up.
 const ATTEMPTS: u32 = 6;
+/// No deadline presses an operator, who may be far away; and an attempt must outlive [`WAIT`].
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What redrives messages.
 #[derive(Clone, Debug)]
@@ -89,8 +98,7 @@ pub struct Redriver {
 /// # Errors
 /// When the queue or the clock cannot be read.
 pub async fn command(options: Options) -> anyhow::Result<u8> {
-    let sdk = client::config_from_env().await;
-    let sdk = sdk.into_builder().retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS)).build();
+    let sdk = unhurried(client::config_from_env().await);
     let redriver = Redriver {
         letters: DeadLetterQueue::new(client::sqs(&sdk), options.queue_url, FUNCTION_NAME),
         streams: aws_sdk_dynamodbstreams::Client::new(&sdk),
@@ -105,6 +113,14 @@ pub async fn command(options: Options) -> anyhow::Result<u8> {
     let summary = redriver.run(clock::now()?).await?;
     println!("{summary}");
     Ok(summary.exit_code())
+}
+
+/// The configuration with the patience of an operator instead of a function's.
+fn unhurried(sdk: SdkConfig) -> SdkConfig {
+    let timeouts = client::timeouts().to_builder();
+    let timeouts = timeouts.connect_timeout(CONNECT_TIMEOUT).operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
+    let retries = RetryConfig::standard().with_max_attempts(ATTEMPTS);
+    sdk.into_builder().retry_config(retries).timeout_config(timeouts).build()
 }
 
 /// Why a message stays.
@@ -128,36 +144,52 @@ impl Redriver {
     /// Redrives all that is in the queue.
     ///
     /// # Errors
-    /// When the queue does not answer. What was settled stays settled.
+    /// When the queue does not answer the first time. From then on, the summary tells what it did not do.
     pub async fn run(&self, now: EpochMillis) -> anyhow::Result<Summary> {
         let mut summary = Summary { dry_run: self.redrive.dry_run, ..Summary::default() };
-        let mut kept = Vec::new();
+        // Those that stay, as they were received last.
+        let mut kept = BTreeMap::new();
         let mut met = BTreeSet::new();
-        loop {
-            let messages = self.letters.receive(HIDDEN, WAIT).await.context("receiving messages")?;
-            let mut news = false;
-            for message in messages.into_iter().filter(|message| met.insert(message.id.clone())) {
-                news = true;
-                let left = self.settle(&message, now, &mut summary).await;
-                match left {
-                    Ok(()) if !self.redrive.dry_run => {
-                        self.letters.delete(&message).await.context("deleting a message")?;
-                        summary.deleted += 1;
+        // Messages in a row that were met before.
+        let mut again = 0;
+        // More of them than are kept: nothing new comes, and they would go round for ever.
+        while again <= kept.len() {
+            let message = match self.letters.receive(HIDDEN, WAIT).await {
+                Ok(Some(message)) => message,
+                Ok(None) => break,
+                Err(error) if met.is_empty() => return Err(error).context("receiving messages"),
+                Err(error) => {
+                    summary.troubles.push(format!("no more messages could be received: {}", causes(&error)));
+                    break;
+                }
+            };
+            if !met.insert(message.id.clone()) {
+                again += 1;
+                if let Some(earlier) = kept.get_mut(&message.id) {
+                    *earlier = message;
+                }
+                continue;
+            }
+            again = 0;
+            match self.settle(&message, now, &mut summary).await {
+                Ok(()) if !self.redrive.dry_run => match self.letters.delete(&message).await {
+                    Ok(()) => summary.deleted += 1,
+                    Err(error) => {
+                        let reason = format!("all is settled, but it could not be deleted: {}", causes(&error));
+                        summary.left.push((message.id, reason));
                     }
-                    Ok(()) => kept.push(message),
-                    Err(reason) => {
-                        summary.left.push((message.id.clone(), reason.to_string()));
-                        kept.push(message);
-                    }
+                },
+                Ok(()) => drop(kept.insert(message.id.clone(), message)),
+                Err(reason) => {
+                    summary.left.push((message.id.clone(), reason.to_string()));
+                    kept.insert(message.id.clone(), message);
                 }
             }
-            // Only those that were met before, since their time has passed.
-            if !news {
-                break;
-            }
         }
-        for message in &kept {
-            self.letters.give_back(message).await.context("giving a message back")?;
+        for (id, message) in &kept {
+            if let Err(error) = self.letters.give_back(message).await {
+                summary.troubles.push(format!("message {id} could not be given back at once: {}", causes(&error)));
+            }
         }
         Ok(summary)
     }
@@ -167,7 +199,7 @@ impl Redriver {
         let unsettled = |reason: &str| Err(Left::Unsettled(reason.to_owned()));
         summary.received += 1;
         match FailureMessage::parse(&message.body) {
-            Ok(failure) => self.settle_batch(&failure, now, summary).await,
+            Ok(failure) => self.settle_batch(message, &failure, now, summary).await,
             Err(error @ NoFailureMessage::Part(_)) => unsettled(&error.to_string()),
             Err(NoFailureMessage::Other) => {
                 match message.attributes.get(FUNCTION).map(String::as_str) {
@@ -186,6 +218,7 @@ impl Redriver {
 
     async fn settle_batch(
         &self,
+        message: &Message,
         failure: &FailureMessage,
         now: EpochMillis,
         summary: &mut Summary,
@@ -202,16 +235,41 @@ impl Redriver {
         let records = stream::range(&self.streams, stream_arn, shard_id, *start, *end).await;
         let records = records.map_err(|error| Left::Unsettled(format!("records {start} to {end}: {error:#}")))?;
         let origin = Origin::Range { end: *end };
-        let mut undecided = Vec::new();
+        let (mut undecided, mut reasons) = (Vec::new(), Vec::new());
+        let (mut stopped, mut behind) = (BTreeSet::new(), Vec::new());
+        let mut held = Instant::now();
         for record in records {
-            // One by one, since the next is decided on the ground that this one is settled.
+            if held.elapsed() > HIDDEN / 2 {
+                // If this fails, somebody else may be given it, too: nothing counts twice, and the deletion tells.
+                drop(self.letters.hold(message, HIDDEN).await);
+                held = Instant::now();
+            }
+            let item = item(&record.json);
+            // One by one, since the next of an item is decided on the ground that this one is settled. Other items do
+            // not wait: the stream will not have them for long.
+            if item.as_ref().is_some_and(|item| stopped.contains(item)) {
+                behind.push(record.sequence);
+                continue;
+            }
             match self.settle_record(&record.json, None, origin, now, summary).await {
                 Ok(()) => {}
                 Err(Left::Undecided(records)) => undecided.extend(records),
-                Err(unsettled) => return Err(unsettled),
+                Err(Left::Unsettled(reason)) => {
+                    reasons.push(format!("{}: {reason}", record.sequence));
+                    stopped.extend(item);
+                }
             }
         }
-        if undecided.is_empty() { Ok(()) } else { Err(Left::Undecided(undecided)) }
+        if reasons.is_empty() {
+            return if undecided.is_empty() { Ok(()) } else { Err(Left::Undecided(undecided)) };
+        }
+        if !behind.is_empty() {
+            reasons.push(format!("not tried, behind these in their buckets: record {}", behind.join(", ")));
+        }
+        if !undecided.is_empty() {
+            reasons.push(Left::Undecided(undecided).to_string());
+        }
+        Err(Left::Unsettled(reasons.join("; ")))
     }
 
     /// Settles a record, for one snapshot or for all.
@@ -235,12 +293,13 @@ impl Redriver {
             origin => origin,
         };
         let windows = if only.is_some() { &Window::ALL[..] } else { &self.windows };
-        let mut undecided = Vec::new();
+        let (mut undecided, mut is_met) = (Vec::new(), false);
         for posting in usage::fold(&[change], windows) {
             let snapshot = snapshots::describe(posting.snapshot());
             if only.is_some_and(|only| only != snapshot) {
                 continue;
             }
+            is_met = true;
             for (bucket, sequence, posting) in posting.records() {
                 let decision = self.redrive.settle(&bucket, sequence, &posting, origin, now).await;
                 let decision = decision
@@ -256,6 +315,28 @@ impl Redriver {
                 }
             }
         }
+        if let Some(only) = only.filter(|_| !is_met) {
+            return Err(Left::Unsettled(format!("its record adds nothing to snapshot {only}, which it names")));
+        }
         if undecided.is_empty() { Ok(()) } else { Err(Left::Undecided(undecided)) }
+    }
+}
+
+/// The bucket item that a record is of, whether or not it can be decoded.
+fn item(record: &str) -> Option<String> {
+    let record: Value = serde_json::from_str(record).ok()?;
+    record.pointer("/dynamodb/Keys/PK/S")?.as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_attempt_ends_before_the_queue_has_looked_for_messages() {
+        let sdk = unhurried(SdkConfig::builder().build());
+        let timeouts = sdk.timeout_config().unwrap();
+        assert!(timeouts.operation_attempt_timeout().unwrap() > 2 * WAIT, "{timeouts:?}");
+        assert_eq!(timeouts.operation_timeout(), None);
     }
 }

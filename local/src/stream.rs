@@ -103,7 +103,7 @@ pub async fn range(
     while let Some(at) = next.take() {
         let page = client.get_records().shard_iterator(at).send().await.context("reading the stream")?;
         let found = page.records.unwrap_or_default();
-        empty_pages += usize::from(found.is_empty());
+        empty_pages = if found.is_empty() { empty_pages + 1 } else { 0 };
         for record in found {
             let created = record.dynamodb.as_ref().and_then(|change| change.approximate_creation_date_time);
             let record = lambda_record(record, created.context("a stream record has no time")?.secs(), arn)?;

@@ -48,7 +48,7 @@ async fn tokens(services: &Services) -> Vec<(String, i128)> {
 async fn an_operator_sees_what_was_done_and_what_is_left() {
     let services = Services::embedded(None, "redrive").await.unwrap();
     services.queue.put(letter("7000"));
-    let (said, code) = redrive(&services, &["--dry-run"]).await;
+    let (said, code) = redrive(&services, &["--windows", "hourly,monthly", "--dry-run"]).await;
     assert_eq!((code, tokens(&services).await), (Some(0), vec![]), "{said}");
     assert!(said.contains("dry run"), "{said}");
 
@@ -62,6 +62,15 @@ async fn an_operator_sees_what_was_done_and_what_is_left() {
     let [left] = &services.queue.messages()[..] else { panic!("{said}") };
     let left: Value = serde_json::from_str(&left.body).unwrap();
     assert_eq!(left["dynamodb"]["NewImage"]["b_rpm_tc"]["N"], "0.5");
+}
+
+#[tokio::test]
+async fn the_windows_are_never_guessed() {
+    let services = Services::embedded(None, "redrive").await.unwrap();
+    services.queue.put(letter("7000"));
+    let (said, code) = redrive(&services, &[]).await;
+    assert!(code.is_some_and(|code| code != 0) && said.contains("--windows"), "{said}");
+    assert_eq!((services.queue.messages().len(), tokens(&services).await), (1, vec![]));
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ pub(super) struct Stored {
     id: String,
     pub(super) message: Message,
     is_hidden: bool,
+    received: usize,
 }
 
 #[derive(Deserialize)]
@@ -42,12 +43,18 @@ pub(super) struct ChangeVisibility {
     visibility_timeout: u32,
 }
 
+impl Stored {
+    fn receipt(&self) -> String {
+        format!("{}#{}", self.id, self.received)
+    }
+}
+
 impl QueueState {
     /// Keeps a message; its id.
     pub(super) fn store(&mut self, message: Message) -> String {
         self.sent += 1;
         let id = format!("00000000-0000-4000-8000-{:012}", self.sent);
-        self.messages.push(Stored { id: id.clone(), message, is_hidden: false });
+        self.messages.push(Stored { id: id.clone(), message, is_hidden: false, received: 0 });
         id
     }
 }
@@ -57,13 +64,15 @@ impl Queue {
         self.must_be(&request.queue_url)?;
         let wants_attributes = request.message_attribute_names.iter().any(|name| name == "All");
         let mut state = self.state();
+        let twice = state.delivers_twice;
         let visible = state.messages.iter_mut().filter(|stored| !stored.is_hidden);
         let messages: Vec<_> = visible
             .take(request.max_number_of_messages.min(10))
             .map(|stored| {
-                stored.is_hidden = true;
+                stored.received += 1;
+                stored.is_hidden = !twice || stored.received.is_multiple_of(2);
                 let mut message = json!({
-                    "MessageId": stored.id, "ReceiptHandle": stored.id, "Body": stored.message.body,
+                    "MessageId": stored.id, "ReceiptHandle": stored.receipt(), "Body": stored.message.body,
                 });
                 if wants_attributes {
                     message["MessageAttributes"] = attributes(&stored.message);
@@ -76,15 +85,21 @@ impl Queue {
 
     pub(super) fn delete(&self, request: &Receipt) -> Result<Value, Error> {
         self.must_be(&request.queue_url)?;
-        // One that is gone is deleted once more.
-        self.state().messages.retain(|stored| stored.id != request.receipt_handle);
+        // One that is gone is deleted once more; with a receipt that is no longer good, none is, and nobody told.
+        let mut state = self.state();
+        if !state.outdates {
+            state.messages.retain(|stored| stored.receipt() != request.receipt_handle);
+        }
         Ok(json!({}))
     }
 
     pub(super) fn change_visibility(&self, request: &ChangeVisibility) -> Result<Value, Error> {
         self.must_be(&request.receipt.queue_url)?;
         let mut state = self.state();
-        let stored = state.messages.iter_mut().find(|stored| stored.id == request.receipt.receipt_handle);
+        if state.outdates {
+            return Err(Error::NoSuchReceipt);
+        }
+        let stored = state.messages.iter_mut().find(|stored| stored.receipt() == request.receipt.receipt_handle);
         stored.ok_or(Error::NoSuchReceipt)?.is_hidden = request.visibility_timeout > 0;
         Ok(json!({}))
     }

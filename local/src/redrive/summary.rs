@@ -16,6 +16,8 @@ pub struct Summary {
     pub deleted: usize,
     /// Messages that stay in the queue, by id, and why.
     pub left: Vec<(String, String)>,
+    /// What the queue did not do, for messages or all.
+    pub troubles: Vec<String>,
     /// What was decided, once for each record and snapshot.
     pub decisions: BTreeMap<Decision, usize>,
 }
@@ -25,10 +27,10 @@ impl Summary {
         *self.decisions.entry(decision).or_default() += 1;
     }
 
-    /// What the process is to end with: 1 if messages stay that should not.
+    /// What the process is to end with: 1 if messages stay that should not, or the queue did not do all.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
-        u8::from(!self.left.is_empty())
+        u8::from(!self.left.is_empty() || !self.troubles.is_empty())
     }
 }
 
@@ -58,6 +60,9 @@ impl fmt::Display for Summary {
         write!(f, "{table}")?;
         for (message, reason) in &self.left {
             write!(f, "\nleft: message {message}: {reason}")?;
+        }
+        for trouble in &self.troubles {
+            write!(f, "\ntrouble: {trouble}")?;
         }
         Ok(())
     }

@@ -57,10 +57,8 @@ pub const UNSURE: &str = "unsure";
 /// AWS: [message quotas](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html).
 const REASON_LENGTH: usize = 1000;
 
-/// The most messages that one call receives.
-///
-/// AWS: [ReceiveMessage](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html).
-const MESSAGES: i32 = 10;
+/// How long a message that is about to be deleted is kept from others.
+const DELETION: Duration = Duration::from_mins(1);
 
 impl DeadLetterQueue {
     /// The queue at this URL, for the letters of `function`.
@@ -93,29 +91,43 @@ impl DeadLetterQueue {
         Ok(())
     }
 
-    /// Some messages, each of which nobody else is given until `hidden` has passed. None may be a coincidence: `wait`
-    /// is how long the queue may look for one.
+    /// A message, which nobody else is given until `hidden` has passed: one alone, so that none waits hidden for the
+    /// work on others. That there is none may be a coincidence: `wait` is how long the queue may look for one.
     ///
     /// # Errors
     /// [`StoreError`] when the queue does not answer.
-    pub async fn receive(&self, hidden: Duration, wait: Duration) -> Result<Vec<Message>, StoreError> {
+    pub async fn receive(&self, hidden: Duration, wait: Duration) -> Result<Option<Message>, StoreError> {
         let received = self
             .client
             .receive_message()
             .queue_url(&self.url)
-            .max_number_of_messages(MESSAGES)
+            .max_number_of_messages(1)
             .visibility_timeout(seconds(hidden))
             .wait_time_seconds(seconds(wait))
             .message_attribute_names("All");
         let received = received.send().await.map_err(|error| StoreError::from_sdk("ReceiveMessage", error))?;
-        Ok(received.messages.unwrap_or_default().into_iter().map(Message::of).collect())
+        Ok(received.messages.unwrap_or_default().into_iter().next().map(Message::of))
     }
 
-    /// Deletes a message for good.
+    /// Hides a message for that long from now on.
     ///
     /// # Errors
-    /// [`StoreError`] when the queue does not do it.
+    /// [`StoreError`] when the queue does not do it, as when the message's time has passed.
+    pub async fn hold(&self, message: &Message, hidden: Duration) -> Result<(), StoreError> {
+        let change = self.client.change_message_visibility().queue_url(&self.url).receipt_handle(&message.receipt);
+        let changed = change.visibility_timeout(seconds(hidden)).send().await;
+        changed.map(drop).map_err(|error| StoreError::from_sdk("ChangeMessageVisibility", error))
+    }
+
+    /// Deletes a message for good. A queue takes the deletion of a message whose time has passed and may not delete it,
+    /// so this makes sure first that it has not.
+    ///
+    /// AWS: [DeleteMessage](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html).
+    ///
+    /// # Errors
+    /// [`StoreError`] when the queue does not do it, or the message's time has passed.
     pub async fn delete(&self, message: &Message) -> Result<(), StoreError> {
+        self.hold(message, DELETION).await?;
         let delete = self.client.delete_message().queue_url(&self.url).receipt_handle(&message.receipt);
         delete.send().await.map(drop).map_err(|error| StoreError::from_sdk("DeleteMessage", error))
     }
@@ -123,11 +135,9 @@ impl DeadLetterQueue {
     /// Gives a message back to the queue at once.
     ///
     /// # Errors
-    /// [`StoreError`] when the queue does not do it.
+    /// [`StoreError`] when the queue does not do it, as when the message's time has passed.
     pub async fn give_back(&self, message: &Message) -> Result<(), StoreError> {
-        let change = self.client.change_message_visibility().queue_url(&self.url).receipt_handle(&message.receipt);
-        let changed = change.visibility_timeout(0).send().await;
-        changed.map(drop).map_err(|error| StoreError::from_sdk("ChangeMessageVisibility", error))
+        self.hold(message, Duration::ZERO).await
     }
 }
 

@@ -13,12 +13,17 @@ use crate::scene::{BUCKET, redriver, tokens};
 
 /// A real bucket of a real stream: one record an acquire of 2 tokens.
 async fn acquired(records: usize) -> anyhow::Result<(Scene, Vec<StreamRecord>, String)> {
+    written(&vec![(BUCKET, "2000"); records]).await
+}
+
+/// Real buckets of a real stream: one record for each bucket and its millitokens.
+async fn written(taken: &[(&str, &str)]) -> anyhow::Result<(Scene, Vec<StreamRecord>, String)> {
     let scene = Scene::new(FaultRates::default(), 0).await?;
     let text = |value: &str| AttributeValue::S(value.to_owned());
-    for at in 1..=records {
+    for (at, (bucket, taken)) in (1..).zip(taken) {
         let update = scene.services.dynamodb.update_item().table_name(&scene.services.table);
-        let update = update.key("PK", text(BUCKET)).key("SK", text("#STATE")).update_expression("ADD b_rpm_tc :taken");
-        let taken = AttributeValue::N("2000".to_owned());
+        let update = update.key("PK", text(bucket)).key("SK", text("#STATE")).update_expression("ADD b_rpm_tc :taken");
+        let taken = AttributeValue::N((*taken).to_owned());
         update.expression_attribute_values(":taken", taken).send().await?;
         if at == 2 {
             // Another item, which the mapping's filter would not let through.
@@ -34,7 +39,7 @@ async fn acquired(records: usize) -> anyhow::Result<(Scene, Vec<StreamRecord>, S
     let ends = [all.first(), all.last()].map(|record| SequenceNumber::parse(&record.unwrap().sequence).unwrap());
     // With the times that the stream gives them.
     let all = stream::range(&scene.services.streams, &arn, &shard, ends[0], ends[1]).await?;
-    assert_eq!(all.len(), records + 1);
+    assert_eq!(all.len(), taken.len() + 1);
     let records = all.into_iter().filter(|record| record.json.contains("#STATE")).collect();
     Ok((scene, records, shard))
 }
@@ -127,6 +132,24 @@ async fn a_batch_behind_the_watermark_is_undecided() -> anyhow::Result<()> {
     let summary = decided_by_a_person.run(clock::now()?).await?;
     assert_eq!((decisions(&summary), summary.deleted), ([12, 0, 0, 0], 1), "{summary}");
     assert_eq!(tokens(&scene).await?, (12, 6));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_settled_stops_its_own_bucket_alone() -> anyhow::Result<()> {
+    const OTHER: &str = "TQ5vSMvQTm4/BUCKET#user-2#api#0";
+    let taken = [(BUCKET, "0.5"), (OTHER, "2000"), (BUCKET, "2000"), (OTHER, "2000")];
+    let (scene, records, shard) = written(&taken).await?;
+    give_up(&scene, &records, &shard, |_| ()).await?;
+    for expect in [[6, 0, 0, 0], [0, 0, 6, 0]] {
+        let summary = redrive(&scene).await?;
+        assert_eq!((decisions(&summary), summary.deleted, summary.exit_code()), (expect, 0, 1), "{summary}");
+        let [(_, reason)] = &summary.left[..] else { panic!("{summary}") };
+        let (why, behind) = reason.split_once("not tried").unwrap();
+        assert!(why.contains(&records[0].sequence) && why.contains("b_rpm_tc"), "{summary}");
+        assert!(behind.contains(&records[2].sequence) && !reason.contains(&records[1].sequence), "{summary}");
+        assert_eq!((tokens(&scene).await?, scene.services.queue.messages().len()), ((4, 2), 1));
+    }
     Ok(())
 }
 

@@ -227,6 +227,53 @@ async fn what_is_not_understood_stays_and_is_named() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_letter_of_a_snapshot_that_its_record_does_not_add_to_stays() -> anyhow::Result<()> {
+    let scene = with_a_gap().await?;
+    for mut letter in scene.services.queue.messages() {
+        let snapshot = letter.attributes.get_mut("snapshot").unwrap();
+        *snapshot = snapshot.replace("user-1", "user-9");
+        scene.services.queue.put(letter);
+    }
+    let summary = redrive(&scene).await?;
+    assert_eq!((summary.received, summary.deleted, summary.exit_code()), (6, 3, 1), "{summary}");
+    assert!(summary.left.iter().all(|(_, reason)| reason.contains("adds nothing") && reason.contains("user-9")));
+    assert_eq!((summary.left.len(), scene.services.queue.messages().len()), (3, 3), "{summary}");
+    assert_eq!(tokens(&scene).await?, (6, 3));
+    Ok(())
+}
+
+#[tokio::test]
+async fn messages_that_come_twice_do_not_end_the_run() -> anyhow::Result<()> {
+    let scene = with_a_gap().await?;
+    scene.services.queue.deliver_twice();
+    let mut dry = redriver(&scene);
+    dry.redrive.dry_run = true;
+    let summary = dry.run(later()).await?;
+    assert_eq!((summary.received, decided(&summary, Decision::Count), summary.exit_code()), (3, 3, 0), "{summary}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_settled_but_not_deleted_is_named() -> anyhow::Result<()> {
+    let scene = with_a_gap().await?;
+    scene.services.queue.outdate();
+    let summary = redrive(&scene).await?;
+    assert_eq!((summary.received, summary.deleted, decided(&summary, Decision::Count)), (3, 0, 3), "{summary}");
+    assert!(summary.left.iter().all(|(_, reason)| reason.contains("could not be deleted")), "{summary}");
+    assert_eq!((summary.left.len(), summary.exit_code()), (3, 1), "{summary}");
+
+    // What cannot be given back is told, below the table.
+    let mut dry = redriver(&scene);
+    dry.redrive.dry_run = true;
+    scene.services.queue.put(scene.services.queue.messages().remove(0));
+    let summary = dry.run(later()).await?;
+    assert_eq!((summary.left.len(), summary.troubles.len(), summary.exit_code()), (0, 1, 1), "{summary}");
+    assert!(summary.to_string().contains("given back"), "{summary}");
+    assert_eq!(tokens(&scene).await?, (6, 3));
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_comes_again_anyway_is_not_parked() -> anyhow::Result<()> {
     let scene = Scene::new(FaultRates::default(), 0).await?;
     let busy = FaultyHttp::new(FaultRates { throttled: 1.0, ..FaultRates::default() }, 0);
