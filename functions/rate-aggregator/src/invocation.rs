@@ -31,6 +31,7 @@ impl RateAggregator {
             let start = Instant::now();
             let aggregation = Box::pin(self.aggregate(began, Times::new(start, self.interval, deadline))).await;
             summed.aggregations += 1;
+            summed.succeeded += usize::from(self.failures(&aggregation).is_none());
             summed.failed += usize::from(aggregation.error.is_some());
             summed.jobs = aggregation.jobs.len();
             for aggregated in &aggregation.jobs {

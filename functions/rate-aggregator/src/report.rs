@@ -120,6 +120,9 @@ pub struct Summed {
     /// Times that it aggregated.
     #[metrics(unit = Count)]
     pub aggregations: usize,
+    /// Times that nothing failed, in any job.
+    #[metrics(unit = Count)]
+    pub succeeded: usize,
     /// Summaries written.
     #[metrics(unit = Count)]
     pub published: usize,

@@ -14,6 +14,8 @@ from .wait import until
 # What the local account needs to be different, and no more.
 PARAMETERS = {
     "Architecture": {"aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+    # Alarms that calculate, and saved queries, it does not know.
+    "WatchMappings": "false",
     "CreateQueryDefinitions": "false",
     "DeletionProtection": "false",
     # It tries failed batches again without end but for their age.

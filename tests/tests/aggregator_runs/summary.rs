@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rate_aggregator::{job::{AggregationError, Outcome}, time::Times};
+use rate_aggregator::{
+    job::{AggregationError, Outcome},
+    time::Times,
+};
 use serde_json::json;
 use tidegate_aws::error::{CallError, causes};
 use tidegate_local::s3::{Call, Calls, Fault};
