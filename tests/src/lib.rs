@@ -4,6 +4,7 @@
 pub mod aggregator;
 pub mod keeper;
 pub mod observed;
+pub mod poison;
 pub mod sweeper;
 
 use std::{path::PathBuf, sync::Arc};

@@ -8,37 +8,17 @@ use std::{
 
 use proptest::prelude::*;
 use rand::{SeedableRng as _, rngs::StdRng};
-use serde_json::{Value, json};
 use tidegate_local::{
     faults::FaultRates,
-    mapping::{Settings, StreamRecord},
+    mapping::Settings,
     pump::{Chaos, Fault, Pump},
 };
-use tidegate_tests::{Scene, captured_records, captured_truth};
+use tidegate_tests::{Scene, captured_records, captured_truth, poison::with_poison};
 
 const SNAPSHOTS: usize = 242;
 
 fn settings(batch_size: usize) -> Settings {
     Settings { batch_size: NonZeroUsize::MIN.saturating_add(batch_size - 1), bisect: true, max_retries: None }
-}
-
-/// The records with poison among them, and the poison: behind every twentieth record its spoilt twin.
-fn with_poison(records: Vec<StreamRecord>) -> anyhow::Result<(Vec<StreamRecord>, BTreeSet<String>)> {
-    let (mut all, mut poison) = (Vec::new(), BTreeSet::new());
-    for (at, record) in records.into_iter().enumerate() {
-        all.push(record.clone());
-        if at % 20 == 19 {
-            let mut twin: Value = serde_json::from_str(&record.json)?;
-            let sequence = (record.sequence.parse::<u128>()? + 1).to_string();
-            twin["dynamodb"]["SequenceNumber"] = json!(sequence);
-            twin["dynamodb"]["Keys"]["SK"] = json!({"S": "#STATE"});
-            twin["dynamodb"]["Keys"]["PK"] = json!({"S": format!("TQ5vSMvQTm4/BUCKET#twin#api#none-{at}")});
-            let json = twin.to_string();
-            poison.insert(json.clone());
-            all.push(StreamRecord { sequence, json: json.into() });
-        }
-    }
-    Ok((all, poison))
 }
 
 /// Delivers the captured stream with faults and checks every snapshot; what faults there were.

@@ -1,91 +1,75 @@
 //! What one invocation did, in numbers.
 
-use std::ops::AddAssign;
-
 use metrique::{unit::Count, unit_of_work::metrics};
 use tidegate_domain::sweep::{Outcome, Removals};
 
 use crate::decision::{Decision, Failure};
 
-macro_rules! report {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// The counts of one invocation, of events or of a reconcile.
-        ///
-        /// Every event is in exactly one of `malformed`, `unprocessable`, `no_end`, `ended`, `gone`, `early`,
-        /// `untracked`, `dry_run`, `refused` and `failed`. Every token of a reconcile is in exactly one of
-        /// `kept`, `expired` and `forgotten`. Every token that was to be deleted is in exactly one of `deleted`,
-        /// `already_gone`, `changed`, `would_delete` and `not_deleted`.
-        #[metrics(rename_all = "PascalCase")]
-        #[derive(Clone, Debug, Default, PartialEq, Eq)]
-        pub struct Report {
-            $($(#[doc = $doc])+ #[metrics(unit = Count)] pub $name: usize,)+
-        }
-
-        impl AddAssign<&Self> for Report {
-            fn add_assign(&mut self, other: &Self) {
-                $(self.$name += other.$name;)+
-            }
-        }
-    };
-}
-
-report! {
-    /// Events delivered.
-    events,
-    /// Messages and events that are none, or have no time where one is needed: they come to nothing.
-    malformed,
-    /// Events of which no processor can say what has ended.
-    unprocessable,
-    /// Events that are no end, by their processor's pattern.
-    no_end,
-    /// Ends whose resource had tokens that were deleted.
-    ended,
-    /// Ends whose resource had tokens, which were gone or another's by then.
-    gone,
-    /// Ends without a token, too young to say that none will come: from a queue, they come again.
-    early,
-    /// Ends without a token that are old enough: nobody counts what has ended.
-    untracked,
-    /// Ends whose resource has tokens that a dry run leaves.
-    dry_run,
-    /// Ends for which a call will never succeed.
-    refused,
-    /// Ends for which a call did not succeed.
-    failed,
-    /// Events of a resource that the same batch has already told of: they cost no call.
-    repeated,
-    /// Pages of the table that the reconcile read.
-    pages,
-    /// Tokens that it looked at.
-    tokens,
-    /// Of these, tokens that stay.
-    kept,
-    /// Of these, tokens that have expired.
-    expired,
-    /// Of these, tokens whose resource has ended without an event.
-    forgotten,
-    /// Of these, tokens of which nobody can read when they expire: only an end takes them.
-    undated,
-    /// Items that are no tokens.
-    corrupt,
-    /// Tokens that were deleted.
-    deleted,
-    /// Tokens that somebody else deleted first.
-    already_gone,
-    /// Tokens that were given another resource or extended since they were seen: they stay.
-    changed,
-    /// Tokens that a dry run leaves.
-    would_delete,
-    /// Tokens for which the call did not succeed.
-    not_deleted,
-    /// Clusters that EMR was asked for.
-    clusters_asked,
-    /// Clusters that it does not know: their tokens stay until they expire.
-    clusters_unknown,
-    /// Times that it did not answer; it was not asked for others then.
-    clusters_failed,
-    /// Reconciles that did not come to their end: time was up, or a call failed.
-    incomplete,
+tidegate_lambda::report! {
+    /// The counts of one invocation, of events or of a reconcile.
+    ///
+    /// Every event is in exactly one of `malformed`, `unprocessable`, `no_end`, `ended`, `gone`, `early`,
+    /// `untracked`, `dry_run`, `refused` and `failed`. Every token of a reconcile is in exactly one of
+    /// `kept`, `expired` and `forgotten`. Every token that was to be deleted is in exactly one of `deleted`,
+    /// `already_gone`, `changed`, `would_delete` and `not_deleted`.
+    pub struct Report {
+        /// Events delivered.
+        events,
+        /// Messages and events that are none, or have no time where one is needed: they come to nothing.
+        malformed,
+        /// Events of which no processor can say what has ended.
+        unprocessable,
+        /// Events that are no end, by their processor's pattern.
+        no_end,
+        /// Ends whose resource had tokens that were deleted.
+        ended,
+        /// Ends whose resource had tokens, which were gone or another's by then.
+        gone,
+        /// Ends without a token, too young to say that none will come: from a queue, they come again.
+        early,
+        /// Ends without a token that are old enough: nobody counts what has ended.
+        untracked,
+        /// Ends whose resource has tokens that a dry run leaves.
+        dry_run,
+        /// Ends for which a call will never succeed.
+        refused,
+        /// Ends for which a call did not succeed.
+        failed,
+        /// Events of a resource that the same batch has already told of: they cost no call.
+        repeated,
+        /// Pages of the table that the reconcile read.
+        pages,
+        /// Tokens that it looked at.
+        tokens,
+        /// Of these, tokens that stay.
+        kept,
+        /// Of these, tokens that have expired.
+        expired,
+        /// Of these, tokens whose resource has ended without an event.
+        forgotten,
+        /// Of these, tokens of which nobody can read when they expire: only an end takes them.
+        undated,
+        /// Items that are no tokens.
+        corrupt,
+        /// Tokens that were deleted.
+        deleted,
+        /// Tokens that somebody else deleted first.
+        already_gone,
+        /// Tokens that were given another resource or extended since they were seen: they stay.
+        changed,
+        /// Tokens that a dry run leaves.
+        would_delete,
+        /// Tokens for which the call did not succeed.
+        not_deleted,
+        /// Clusters that EMR was asked for.
+        clusters_asked,
+        /// Clusters that it does not know: their tokens stay until they expire.
+        clusters_unknown,
+        /// Times that it did not answer; it was not asked for others then.
+        clusters_failed,
+        /// Reconciles that did not come to their end: time was up, or a call failed.
+        incomplete,
+    }
 }
 
 impl Report {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`process`] | [`process::run`]: one invocation after the other, until Lambda ends the process |
 //! | [`invocation`] | [`invocation::Invocation`]: an event, its time, and what is told of it |
+//! | [`report!`] | what an invocation did, in numbers |
 //! | [`telemetry`] | logs, metrics, and the line of a panic |
 //!
 //! Functions use the Lambda runtime through this crate alone, so that what holds for one of them holds for
@@ -12,4 +13,5 @@
 
 pub mod invocation;
 pub mod process;
+mod report;
 pub mod telemetry;

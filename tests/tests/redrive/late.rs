@@ -6,16 +6,15 @@ use std::{collections::BTreeSet, num::NonZeroUsize, sync::Arc};
 use aws_config::retry::RetryConfig;
 use proptest::prelude::*;
 use rand::{SeedableRng as _, rngs::StdRng};
-use serde_json::{Value, json};
 use tidegate_aws::{client, snapshots::Snapshots, stream::StreamEvent};
 use tidegate_domain::{redrive::Decision, time::EpochMillis};
 use tidegate_local::{
     faults::{FaultRates, FaultyHttp, sdk_config},
-    mapping::{Settings, StreamRecord},
+    mapping::Settings,
     pump::{Chaos, Done, Function, Pump},
     queue::Message,
 };
-use tidegate_tests::{Scene, captured_records, captured_truth};
+use tidegate_tests::{Scene, captured_records, captured_truth, poison::with_poison};
 use tokio::time::Instant;
 use usage_rollup::{handler::UsageRollup, report::Report};
 
@@ -39,25 +38,6 @@ impl Function for Late {
 
 fn now() -> EpochMillis {
     EpochMillis::new(NOW).unwrap()
-}
-
-/// Behind every twentieth record its spoilt twin, which no version of the function can read.
-fn with_poison(records: Vec<StreamRecord>) -> anyhow::Result<(Vec<StreamRecord>, BTreeSet<String>)> {
-    let (mut all, mut poison) = (Vec::new(), BTreeSet::new());
-    for (at, record) in records.into_iter().enumerate() {
-        all.push(record.clone());
-        if at % 20 == 19 {
-            let mut twin: Value = serde_json::from_str(&record.json)?;
-            let sequence = (record.sequence.parse::<u128>()? + 1).to_string();
-            twin["dynamodb"]["SequenceNumber"] = json!(sequence);
-            twin["dynamodb"]["Keys"]["SK"] = json!({"S": "#STATE"});
-            twin["dynamodb"]["Keys"]["PK"] = json!({"S": format!("TQ5vSMvQTm4/BUCKET#twin#api#none-{at}")});
-            let json = twin.to_string();
-            poison.insert(json.clone());
-            all.push(StreamRecord { sequence, json: json.into() });
-        }
-    }
-    Ok((all, poison))
 }
 
 /// Delivers the captured stream with faults, redrives with faults, and checks every snapshot; how many postings were
