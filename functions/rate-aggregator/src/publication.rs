@@ -6,7 +6,7 @@ use tidegate_aws::{
 };
 use tidegate_domain::rates::{
     Cutoff, Field,
-    succession::{Previous, Succession, succeed_at},
+    succession::{Previous, Succession, succeed},
     summary::Summary,
 };
 
@@ -52,7 +52,7 @@ pub(crate) async fn publish(
         };
         let previous = there.summary.as_ref().map(|(_, previous)| *previous);
         let now = summary.began.after(times.start.elapsed());
-        match succeed_at(previous, summary.began, now, cutoff) {
+        match succeed(previous, summary.began, now, cutoff) {
             Succession::Superseded => {
                 *seen = Some(there);
                 return Ok(Outcome::Superseded);

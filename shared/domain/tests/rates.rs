@@ -8,7 +8,7 @@ use tidegate_domain::{
     rates::{
         Cutoff, Field, Judgement, Rate, Rates, Reason, Report, judge,
         reading::{Listed, MAX_SIZE, Memory, Step, judge_content},
-        succession::{Previous, Succession, succeed_at},
+        succession::{Previous, Succession, succeed},
         tally::Tally,
     },
     time::EpochMillis,
@@ -231,7 +231,7 @@ proptest! {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let timestamp = number(moment(ahead).get() as f64 / 1000.0);
         let cutoff = Cutoff::from_seconds(seconds.try_into().unwrap());
-        let succession = succeed_at(Some(Previous { timestamp, sequence }), moment(0), moment(took), cutoff);
+        let succession = succeed(Some(Previous { timestamp, sequence }), moment(0), moment(took), cutoff);
         prop_assert_eq!(succession, Succession::Superseded);
     }
 

@@ -48,7 +48,7 @@ impl Storage {
             timestamp: Field::Number(seconds(previous.began)),
             sequence: Some(sequence),
         });
-        if let Succession::Next { sequence } = succeed(previous, summary.began, Self::CUTOFF) {
+        if let Succession::Next { sequence } = succeed(previous, summary.began, summary.began, Self::CUTOFF) {
             self.summary = Some((summary, sequence));
         }
     }

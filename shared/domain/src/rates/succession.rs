@@ -24,19 +24,13 @@ pub enum Succession {
     Superseded,
 }
 
-/// What becomes of a summary whose aggregation began at the moment `began`, and is over at once.
-#[must_use]
-pub fn succeed(previous: Option<Previous>, began: EpochMillis, cutoff: Cutoff) -> Succession {
-    succeed_at(previous, began, began, cutoff)
-}
-
 /// What becomes of a summary whose aggregation began at the moment `began`, and that is about to be written at the
 /// moment `now`.
 ///
 /// A summary of no time, or of one that lies more than the cutoff ahead, is nobody's: it would bar all others. How far
 /// ahead is seen from `now`, since others may have begun and ended while a slow aggregation lasted.
 #[must_use]
-pub fn succeed_at(previous: Option<Previous>, began: EpochMillis, now: EpochMillis, cutoff: Cutoff) -> Succession {
+pub fn succeed(previous: Option<Previous>, began: EpochMillis, now: EpochMillis, cutoff: Cutoff) -> Succession {
     let Some(previous) = previous else { return Succession::Next { sequence: 1 } };
     let at = match previous.timestamp {
         Field::Number(seconds) => moment(seconds).ok().filter(|at| at.since(now) <= cutoff.get()),
@@ -59,7 +53,7 @@ mod tests {
     fn check(previous: Option<(Field, Option<u64>)>, expect: Succession) {
         let previous = previous.map(|(timestamp, sequence)| Previous { timestamp, sequence });
         let began = EpochMillis::new(NOW * 1000).unwrap();
-        assert_eq!(succeed(previous, began, Cutoff::DEFAULT), expect, "{previous:?}");
+        assert_eq!(succeed(previous, began, began, Cutoff::DEFAULT), expect, "{previous:?}");
     }
 
     #[test]
@@ -86,7 +80,7 @@ mod tests {
         let check = |previous: f64, took: i64, expect| {
             let previous = Previous { timestamp: Field::Number(1_767_225_600.0 + previous), sequence: Some(7) };
             let cutoff = Cutoff::from_seconds(std::num::NonZeroU32::MIN);
-            assert_eq!(succeed_at(Some(previous), at(0), at(took), cutoff), expect, "{previous:?} {took}");
+            assert_eq!(succeed(Some(previous), at(0), at(took), cutoff), expect, "{previous:?} {took}");
         };
         let next = Succession::Next { sequence: 8 };
         check(1.001, 0, next);
