@@ -3,22 +3,14 @@
 use std::num::NonZeroUsize;
 
 use tidegate_aws::settings::{self, ConfigError, Settings};
-use tidegate_domain::{
-    pressure, refill,
-    split::{self, MOST_SHARDS},
-    state::ShardCount,
-    tokens::Millitokens,
-};
+use tidegate_domain::{pressure, split, state::ShardCount};
 
 /// What the function is told by its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// `TABLE_NAME`: the bucket table. Required.
     pub table: String,
-    /// `REFILL_HORIZON_MS`, `REFILL_MIN_CREDIT_TOKENS`, `REFILL_MIN_INTERVAL_MS`: when a refill is worth
-    /// its write. Default 4000, 1 and 500.
-    pub refill: refill::Policy,
-    /// `MAX_SHARDS`, `SHARD_PRESSURE_PERCENT`: when shards are doubled. Default 64 and 80.
+    /// `MAX_SHARDS`, `SHARD_PRESSURE_PERCENT`: when shards are doubled. Default 32 and 80.
     pub pressure: pressure::Policy,
     /// `DEAD_LETTER_QUEUE_URL`: where undecodable records are parked. Without it, they are failures.
     pub dead_letter_queue: Option<String>,
@@ -26,11 +18,8 @@ pub struct Config {
     pub concurrency: NonZeroUsize,
 }
 
-/// Two seconds for the keeper to act, and as many for the batching window.
-const HORIZON_MS: u32 = 4_000;
-const MIN_CREDIT_TOKENS: u32 = 1;
-const MIN_INTERVAL_MS: u32 = 500;
-const MAX_SHARDS: u32 = 64;
+/// As many as the clients themselves stop at, since 0.13.
+const MAX_SHARDS: u32 = 32;
 const PRESSURE_PERCENT: u8 = 80;
 
 impl Config {
@@ -48,19 +37,8 @@ impl Config {
     /// [`ConfigError`], which names the variable and quotes its value.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);
-        let milliseconds = "a whole number of milliseconds up to 4294967295";
-        let min_credit: u32 = settings.parsed(
-            "REFILL_MIN_CREDIT_TOKENS",
-            "a whole number of tokens up to 4294967295",
-            MIN_CREDIT_TOKENS,
-        )?;
         Ok(Self {
             table: settings.table("the DynamoDB table of the buckets")?,
-            refill: refill::Policy {
-                horizon: settings.parsed("REFILL_HORIZON_MS", milliseconds, HORIZON_MS)?,
-                min_credit: Millitokens::new(i64::from(min_credit) * 1000),
-                min_interval: settings.parsed("REFILL_MIN_INTERVAL_MS", milliseconds, MIN_INTERVAL_MS)?,
-            },
             pressure: pressure::Policy {
                 max_shards: settings.accepted("MAX_SHARDS", SHARDS, MAX_SHARDS, shards)?,
                 percent: settings.accepted("SHARD_PRESSURE_PERCENT", PERCENT, PRESSURE_PERCENT, percent)?,
@@ -71,12 +49,11 @@ impl Config {
     }
 }
 
-const SHARDS: &str = "a power of two from 1 to 1024";
+const SHARDS: &str = "a power of two from 1 to 64";
 const PERCENT: &str = "a whole number of percent from 1 to 100";
 
 fn shards(count: u32) -> Option<ShardCount> {
-    const { assert!(MOST_SHARDS == 1024) };
-    ShardCount::new(count).filter(|count| split::is_tree(*count))
+    ShardCount::new(count).filter(|count| split::is_supported(*count))
 }
 
 fn percent(percent: u8) -> Option<u8> {
@@ -100,11 +77,7 @@ mod tests {
     #[test]
     fn only_the_table_is_required() {
         let config = read(&[("TABLE_NAME", "limits")]).unwrap();
-        assert_eq!(
-            (config.refill.horizon, config.refill.min_credit.get(), config.refill.min_interval),
-            (4000, 1000, 500)
-        );
-        assert_eq!((config.pressure.max_shards.get(), config.pressure.percent), (64, 80));
+        assert_eq!((config.pressure.max_shards.get(), config.pressure.percent), (32, 80));
         assert_eq!((config.dead_letter_queue, config.concurrency.get()), (None, 32));
         assert!(read(&[]).unwrap_err().to_string().contains("TABLE_NAME is not set"));
     }
@@ -113,16 +86,12 @@ mod tests {
     fn every_variable_is_read() {
         let config = read(&[
             ("TABLE_NAME", "limits"),
-            ("REFILL_HORIZON_MS", "7000"),
-            ("REFILL_MIN_CREDIT_TOKENS", "0"),
-            ("REFILL_MIN_INTERVAL_MS", "700"),
             ("MAX_SHARDS", "1"),
             ("SHARD_PRESSURE_PERCENT", "50"),
             ("DEAD_LETTER_QUEUE_URL", "https://sqs.example/1/parked"),
             ("WRITE_CONCURRENCY", "4"),
         ])
         .unwrap();
-        assert_eq!((config.refill.horizon, config.refill.min_credit.get(), config.refill.min_interval), (7000, 0, 700));
         assert_eq!((config.pressure.max_shards, config.pressure.percent), (ShardCount::ONE, 50));
         assert_eq!(config.dead_letter_queue.as_deref(), Some("https://sqs.example/1/parked"));
         assert_eq!(config.concurrency.get(), 4);
@@ -130,12 +99,9 @@ mod tests {
 
     #[test]
     fn errors_name_the_variable_and_quote_the_value() {
-        check_error(("REFILL_HORIZON_MS", "2s"), "\"2s\"");
-        check_error(("REFILL_MIN_CREDIT_TOKENS", "0.5"), "\"0.5\"");
-        check_error(("REFILL_MIN_INTERVAL_MS", "-1"), "\"-1\"");
         check_error(("MAX_SHARDS", "48"), "\"48\": expected a power of two");
         check_error(("MAX_SHARDS", "0"), "\"0\"");
-        check_error(("MAX_SHARDS", "2048"), "\"2048\"");
+        check_error(("MAX_SHARDS", "128"), "\"128\"");
         check_error(("SHARD_PRESSURE_PERCENT", "101"), "\"101\"");
         check_error(("SHARD_PRESSURE_PERCENT", "80%"), "\"80%\"");
     }

@@ -1,11 +1,11 @@
-//! The function, and one batch: decode, park, fold, keep each bucket, answer.
+//! One batch: decode it, park poison, fold it by bucket, keep each bucket, answer.
 
 use std::{collections::BTreeMap, num::NonZeroUsize};
 
 use aws_lambda_events::streams::DynamoDbEventResponse;
 use tidegate_aws::{
     batch::Batch,
-    buckets::{Buckets, Outcome, Shards},
+    buckets::{Buckets, Outcome},
     concurrent::for_each,
     dead_letters::DeadLetterQueue,
     error::{CallError, StoreError, causes},
@@ -17,7 +17,6 @@ use tidegate_aws::{
 use tidegate_domain::{
     activity::{self, Activity},
     bucket::{BucketKey, Shard},
-    level::Level,
     pressure,
     refill::{self, Decision},
     sequence::SequenceNumber,
@@ -26,31 +25,28 @@ use tidegate_domain::{
 };
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
-use crate::{memory::Memory, report::Report};
+use crate::report::Report;
 
-/// The function: what it writes to, and by which policies.
+/// The function: what it writes to, and its policy. It has no state of its own: what it does follows from the
+/// images, the batch, the time and the policy, so any process may handle any batch.
 #[derive(Debug)]
 pub struct BucketKeeper {
     /// The buckets.
     pub buckets: Buckets,
-    /// Which of them are sharded.
+    /// The sharded ones among them.
     pub registry: Registry,
     /// Where records go that cannot be processed.
     pub dead_letters: Option<DeadLetterQueue>,
-    /// When a refill is worth its write.
-    pub refill: refill::Policy,
     /// When shards are doubled.
     pub pressure: pressure::Policy,
     /// How many buckets are kept at the same time.
     pub concurrency: NonZeroUsize,
-    /// What is remembered from one invocation to the next.
-    pub memory: Memory,
 }
 
-/// The most time for one refill: later, it is of no use.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The most time for one refill. Later, it is of no use.
+const REFILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What one batch came to.
+/// How one batch ended.
 #[derive(Debug)]
 pub struct Handled {
     /// What was done.
@@ -69,8 +65,8 @@ struct Group<'a> {
 }
 
 impl BucketKeeper {
-    /// Handles one batch at the moment `now`. What is not done by `deadline` is reported as failed. Each
-    /// write is on the condition of what was seen, so any redelivery is safe, also after a crash.
+    /// Handles one batch at the moment `now`. What is not done by `deadline` is reported as failed. Each write is
+    /// conditional on what was seen, so any redelivery is safe, also after a crash.
     pub async fn handle(&self, event: &StreamEvent, now: EpochMillis, deadline: Instant) -> Handled {
         let batch = Batch::<BucketImage<'_>>::decode(event);
         let mut report = Report {
@@ -80,10 +76,10 @@ impl BucketKeeper {
             poison: batch.poison.len(),
             ..Report::default()
         };
-        let activities = activity::fold(batch.changes, |bucket| self.memory.recall(bucket));
+        let activities = activity::fold(batch.changes);
         report.shards = activities.len();
         let groups = group(activities);
-        // Nothing is counted here, so nothing need wait for a record to be parked.
+        // Keeping counts no usage, so it does not have to wait until poison is parked.
         let (parked, kept) = tokio::join!(
             parking::park_all(self.dead_letters.as_ref(), &batch.poison, deadline, self.concurrency),
             for_each((self, now), &groups, Self::keep, deadline, self.concurrency),
@@ -94,31 +90,13 @@ impl BucketKeeper {
         let mut failures: Vec<_> = unparked.into_iter().map(|parcel| parcel.sequence).collect();
         for (group, kept, result) in kept {
             report += &kept;
-            let bucket = schema::bucket_pk(&group.bucket);
-            match result {
-                Ok(()) => self.remember(group),
-                // What is not remembered counts when it comes again.
-                Err(error) if error.is_retryable() => {
-                    report.failed += 1;
-                    tracing::warn!(bucket, error = causes(&error), "keeping failed");
-                    failures.push(group.first());
-                }
-                Err(error) => {
-                    report.refused += 1;
-                    tracing::error!(bucket, error = causes(&error), "keeping refused");
-                    self.remember(group);
-                }
+            if let Err(error) = result
+                && report.count_error(&group.bucket, &error)
+            {
+                failures.push(group.first());
             }
         }
         Handled { report, answer: parking::answer(failures) }
-    }
-
-    fn remember(&self, group: &Group<'_>) {
-        for activity in &group.activities {
-            if let Some(trail) = activity.trail() {
-                self.memory.follow(activity.bucket.clone().into_owned(), trail.into_owned());
-            }
-        }
     }
 
     async fn keep<'p, 'a>(
@@ -131,65 +109,37 @@ impl BucketKeeper {
         (group, report, kept.map_err(|_| CallError::Deadline).and_then(|kept| Ok(kept?)))
     }
 
-    /// Refills come first: they are short, and a shard that has run dry shows up in no later batch. But what
-    /// holds too much waits for the splits, since it may have to give half of it.
+    /// Refills come first: they are short, and a shard that has run dry shows up in no later batch.
     async fn keep_bucket(&self, group: &Group<'_>, now: EpochMillis, report: &mut Report) -> Result<(), StoreError> {
-        let is_overfull = |activity: &&Activity<'_>| activity.image.plain().is_some_and(BucketState::is_overfull);
-        let (overfull, others): (Vec<_>, Vec<_>) = group.activities.iter().partition(is_overfull);
-        for activity in others {
-            self.keep_shard(activity, None, now, report).await?;
+        for activity in &group.activities {
+            self.keep_shard(activity, now, report).await?;
         }
-        let fresh = match group.zero() {
-            Some((zero, state)) => self.complete(zero, state, report).await?,
-            None => None,
-        };
-        for activity in overfull {
-            self.keep_shard(activity, fresh.as_ref(), now, report).await?;
+        match group.zero() {
+            Some((zero, state)) => self.keep_shards(zero, state, now, report).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     async fn keep_shard(
         &self,
         activity: &Activity<'_>,
-        fresh: Option<&Shards>,
         now: EpochMillis,
         report: &mut Report,
     ) -> Result<(), StoreError> {
-        let Activity { bucket, image, level, demand, has_split, .. } = activity;
-        let level = match (image, level) {
-            (BucketImage::Unfamiliar(reason), _) => {
-                report.unfamiliar += 1;
-                tracing::debug!(bucket = schema::bucket_pk(bucket), ?reason, "left to its clients");
-                return Ok(());
+        match &activity.image {
+            BucketImage::Absent => report.gone += 1,
+            BucketImage::Unfamiliar(reason) => report.count_unfamiliar(&activity.bucket, *reason),
+            BucketImage::Plain(state) => {
+                let decision = refill::decide(activity, state, now);
+                self.carry_out(&activity.bucket, state, &decision, report).await?;
             }
-            (BucketImage::Plain(_), Some(level)) => level,
-            (BucketImage::Absent | BucketImage::Plain(_), _) => {
-                report.gone += 1;
-                return Ok(());
-            }
-        };
-        let level = match fresh.and_then(|fresh| fresh.states.get(&bucket.shard)) {
-            Some(state) => Level::found([level.clone()], state, now),
-            None => level.clone(),
-        };
-        let state = level.seen();
-        if state.is_overfull() && bucket.shard == Shard::ZERO && !self.memory.is_settled(bucket, state.shards) {
-            report.waiting += 1;
-            return Ok(());
         }
-        let decision = if demand.is_empty() && *has_split {
-            // Whoever draws from a shard that has run dry changes nothing in it, so this may be its last record.
-            refill::decide_idle(&level, now, &self.refill)
-        } else {
-            refill::decide(&level, demand, now, &self.refill)
-        };
-        self.carry_out(bucket, state, &decision, report).await.map(drop)
+        Ok(())
     }
 
     /// Carries out a decision on a shard; whether anything was written. A refill that the table does not take
-    /// in time is missed: nothing is lost by it, since what has accrued still counts, and to hold up the
-    /// stream for it would keep all others dry.
+    /// in time is missed: nothing is lost, since what has accrued still counts, and to hold up the stream for
+    /// it would keep all other buckets dry.
     pub(crate) async fn carry_out(
         &self,
         bucket: &BucketKey<'_>,
@@ -201,7 +151,7 @@ impl BucketKeeper {
             report.count_idle(decision);
             return Ok(false);
         };
-        let outcome = match timeout(PATIENCE, self.buckets.refill(bucket, state, refill)).await {
+        let outcome = match timeout(REFILL_TIMEOUT, self.buckets.refill(bucket, state, refill)).await {
             Ok(Err(error)) if !error.is_retryable() => return Err(error),
             Ok(Ok(outcome)) => Ok(outcome),
             Ok(Err(error)) => Err(CallError::from(error)),
@@ -239,7 +189,7 @@ fn group(activities: Vec<Activity<'_>>) -> Vec<Group<'_>> {
 }
 
 impl<'a> Group<'a> {
-    /// Shard 0, if the batch shows it and it is ours to write.
+    /// Shard 0, if the batch shows it and it is a plain bucket.
     fn zero(&self) -> Option<(&Activity<'a>, &BucketState<'a>)> {
         let zero = self.activities.iter().find(|activity| activity.bucket.shard == Shard::ZERO)?;
         Some((zero, zero.image.plain()?))

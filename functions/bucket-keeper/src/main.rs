@@ -1,6 +1,6 @@
 //! The Lambda function `bucket-keeper`.
 
-use bucket_keeper::{config::Config, handler::BucketKeeper, memory::Memory};
+use bucket_keeper::{config::Config, handler::BucketKeeper};
 use tidegate_aws::{buckets::Buckets, client, dead_letters::DeadLetterQueue, registry::Registry};
 use tidegate_lambda::{process, telemetry::Telemetry};
 
@@ -16,10 +16,8 @@ async fn main() -> anyhow::Result<()> {
         dead_letters: config
             .dead_letter_queue
             .map(|url| DeadLetterQueue::new(client::sqs(&sdk), url, env!("CARGO_PKG_NAME"))),
-        refill: config.refill,
         pressure: config.pressure,
         concurrency: config.concurrency,
-        memory: Memory::default(),
     };
     process::run(telemetry, async |invocation| keeper.invoke(invocation).await).await
 }

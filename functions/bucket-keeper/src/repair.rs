@@ -1,6 +1,6 @@
-//! The repair: what no stream record tells of. It goes through the registry of sharded buckets, creates
-//! shards that are missing, tells shards what shard 0 says, refills those that have run dry, and removes the
-//! entries of buckets that are gone.
+//! The repair: what no stream record shows. It goes through the registry of sharded buckets, creates missing
+//! shards, aligns shards with shard 0, refills those that have run dry, moves tokens to those that cannot be
+//! refilled, and removes the entries of buckets that are gone.
 
 use std::time::Duration;
 
@@ -9,12 +9,11 @@ use tidegate_aws::{
     concurrent::for_each,
     error::{CallError, StoreError, causes},
     registry::{Entry, Page},
-    schema,
 };
 use tidegate_domain::{
     bucket::{BucketKey, Shard},
-    level::Level,
-    refill, repair as law, split,
+    refill::{self, Decision},
+    repair as law, split,
     state::{BucketState, ShardCount},
     time::EpochMillis,
 };
@@ -22,26 +21,26 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{handler::BucketKeeper, report::Report};
 
-/// The most buckets that one repair looks at; the next one goes on behind them.
+/// The most buckets that one repair looks at; the next repair continues after them.
 const BUCKETS: usize = 10_000;
 
 /// The most time for one bucket: a busy partition must not keep the repair from the others.
-const PATIENCE: Duration = Duration::from_secs(5);
+const BUCKET_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time for keeping where the repair stopped, behind the deadline.
-const TO_STOP: Duration = Duration::from_millis(300);
+/// The time for storing where the repair stopped, after the deadline.
+const STOP_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// What a repair came to.
+/// How a repair ended.
 #[derive(Debug)]
 pub struct Repaired {
     /// What was done.
     pub report: Report,
-    /// Whether the repair came to the end of the registry. If not, the next one goes on. An error if the
-    /// registry could not be read, or did not take where the repair stopped.
+    /// Whether the repair reached the end of the registry. If not, the next one continues. An error if the
+    /// registry could not be read, or if the place where the repair stopped could not be stored.
     pub complete: Result<bool, CallError>,
 }
 
-/// The time of day, as it goes on from the beginning of a repair: what is found later was found later.
+/// The time of day during a repair, which may take a minute.
 #[derive(Clone, Copy)]
 struct Clock {
     began: EpochMillis,
@@ -86,7 +85,7 @@ impl BucketKeeper {
             }
         };
         if after != stopped {
-            within(deadline.max(Instant::now()) + TO_STOP, self.registry.stop(after.as_deref())).await?;
+            within(deadline.max(Instant::now()) + STOP_TIMEOUT, self.registry.stop(after.as_deref())).await?;
         }
         Ok(complete)
     }
@@ -94,23 +93,14 @@ impl BucketKeeper {
     async fn repair_page(&self, page: &Page, clock: Clock, deadline: Instant, report: &mut Report) {
         for error in &page.corrupt {
             report.refused += 1;
-            tracing::error!(error = causes(error), "no entry of the registry");
+            tracing::error!(error = causes(error), "not a valid entry of the registry");
         }
         let repaired = for_each((self, clock), &page.entries, Self::repair_entry, deadline, self.concurrency).await;
         for (entry, repaired, result) in repaired {
             report.buckets += 1;
             *report += &repaired;
-            let bucket = schema::bucket_pk(&entry.bucket);
-            match result {
-                Ok(()) => {}
-                Err(error) if error.is_retryable() => {
-                    report.failed += 1;
-                    tracing::warn!(bucket, error = causes(&error), "repair failed");
-                }
-                Err(error) => {
-                    report.refused += 1;
-                    tracing::error!(bucket, error = causes(&error), "repair refused");
-                }
+            if let Err(error) = result {
+                report.count_error(&entry.bucket, &error);
             }
         }
     }
@@ -121,93 +111,131 @@ impl BucketKeeper {
         deadline: Instant,
     ) -> (&'p Entry, Report, Result<(), CallError>) {
         let mut report = Report::default();
-        let deadline = deadline.min(Instant::now() + PATIENCE);
+        let deadline = deadline.min(Instant::now() + BUCKET_TIMEOUT);
         let result = within(deadline, Box::pin(this.repair_bucket(entry, clock, &mut report))).await;
         (entry, report, result)
     }
 
     async fn repair_bucket(&self, entry: &Entry, clock: Clock, report: &mut Report) -> Result<(), StoreError> {
         let bucket = &entry.bucket;
-        let mut shards = self.buckets.read(bucket, 0..entry.shards.get(), Freshness::Eventual).await?;
-        let is_sharded = |shards: &Shards| shards.zero().is_some_and(|zero| zero.shards > ShardCount::ONE);
-        if !is_sharded(&shards) && shards.unfamiliar.is_none() {
-            // It may be younger than an eventual read.
-            shards = self.buckets.read(bucket, 0..1, Freshness::Consistent).await?;
-            if !is_sharded(&shards) && shards.unfamiliar.is_none() {
-                self.memory.unsettle(bucket);
-                self.registry.remove(entry).await?;
-                report.dropped += 1;
+        let glance = self.buckets.read(bucket, 0..entry.shards.get(), Freshness::Eventual).await?;
+        report.shards += glance.states.len();
+        for (shard, reason) in &glance.unfamiliar {
+            report.count_unfamiliar(&bucket.at(*shard), *reason);
+        }
+        let now = clock.now();
+        match glance.zero() {
+            _ if glance.unfamiliar.contains_key(&Shard::ZERO) => return Ok(()),
+            Some(zero) if zero.is_expired(now) => {
+                report.expired += 1;
                 return Ok(());
             }
+            Some(zero) if zero.shards > ShardCount::ONE => {
+                if !needs_repair(&glance, zero, now) {
+                    return Ok(());
+                }
+            }
+            _ => return self.drop_entry(entry, report).await,
         }
-        if shards.unfamiliar.is_some() {
-            report.unfamiliar += 1;
-            return Ok(());
-        }
-        let Some(zero) = shards.zero().cloned() else { return Ok(()) };
-        if zero.is_expired(clock.now()) {
-            report.expired += 1;
-            return Ok(());
-        }
-        if zero.shards > entry.shards || split::next(&shards.states).is_some() {
-            match self.settle(bucket, zero.shards, Some(entry), report).await? {
-                Some(settled) => shards = settled,
-                None => return Ok(()),
+        // A refill needs an image as it is at a known moment, which only a consistent read returns.
+        let at = clock.now();
+        let mut shards = self.buckets.read(bucket, 0..entry.shards.get(), Freshness::Consistent).await?;
+        let Some(zero) = shards.zero() else { return Ok(()) };
+        if shards.unfamiliar.is_empty()
+            && (zero.shards > entry.shards || split::plan(&shards.states, zero.shards).is_some())
+        {
+            let known = zero.shards;
+            self.register(bucket, zero, at).await?;
+            match self.complete(bucket, known, report).await? {
+                Some(complete) => shards = complete,
+                None => {
+                    report.incomplete += 1;
+                    return Ok(());
+                }
             }
         }
-        let Some(zero) = shards.zero().cloned() else { return Ok(()) };
-        for (shard, state) in shards.states {
-            report.shards += 1;
-            let key = bucket.at(shard);
-            if let Some(state) = self.align(&key, &zero, state, clock.now(), report).await? {
-                self.refill_idle(&key, &state, clock.now(), report).await?;
+        self.repair_shards(bucket, shards, at, report).await
+    }
+
+    async fn repair_shards(
+        &self,
+        bucket: &BucketKey<'static>,
+        Shards { mut states, .. }: Shards,
+        at: EpochMillis,
+        report: &mut Report,
+    ) -> Result<(), StoreError> {
+        let Some(zero) = states.get(&Shard::ZERO).cloned() else { return Ok(()) };
+        let mut lost = Vec::new();
+        for (shard, state) in &mut states {
+            let key = bucket.at(*shard);
+            if !self.align(&key, &zero, state, at, report).await? {
+                lost.push(*shard);
+                continue;
+            }
+            let decision = refill::decide_idle(state, at);
+            if let Decision::Refill(refill) = &decision {
+                match self.carry_out(&key, state, &decision, report).await? {
+                    true => *state = refill.applied_to(state.clone()),
+                    false => lost.push(*shard),
+                }
+            }
+        }
+        states.retain(|shard, _| !lost.contains(shard));
+        for transfer in law::rebalance(&states, at) {
+            match self.buckets.move_tokens(bucket, &states, &transfer).await? {
+                Outcome::Written => report.moved += 1,
+                Outcome::Lost => report.move_lost += 1,
             }
         }
         Ok(())
     }
 
-    /// Tells a shard what shard 0 says; what the shard is then, unless that is not known.
+    /// Removes the entry of a bucket that is gone or is not sharded, unless an eventual read was too old to tell.
+    async fn drop_entry(&self, entry: &Entry, report: &mut Report) -> Result<(), StoreError> {
+        let shards = self.buckets.read(&entry.bucket, 0..1, Freshness::Consistent).await?;
+        let is_sharded = shards.zero().is_some_and(|zero| zero.shards > ShardCount::ONE);
+        if !is_sharded && shards.unfamiliar.is_empty() {
+            self.registry.remove(entry).await?;
+            report.dropped += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes to a shard what shard 0 says, if they differ; whether it agrees now.
     async fn align(
         &self,
         key: &BucketKey<'_>,
         zero: &BucketState<'static>,
-        mut state: BucketState<'static>,
+        state: &mut BucketState<'static>,
         now: EpochMillis,
         report: &mut Report,
-    ) -> Result<Option<BucketState<'static>>, StoreError> {
-        if key.shard == Shard::ZERO {
-            return Ok(Some(state));
-        }
-        let Some(alignment) = law::align(zero, &state, now) else { return Ok(Some(state)) };
-        match self.buckets.align(key, &state, &alignment).await? {
+    ) -> Result<bool, StoreError> {
+        let Some(alignment) = law::align(zero, state, now).filter(|_| key.shard != Shard::ZERO) else {
+            return Ok(true);
+        };
+        match self.buckets.align(key, state, &alignment).await? {
             Outcome::Written => {
                 report.aligned += 1;
-                law::apply(&alignment, &mut state);
-                Ok(Some(state))
+                law::apply(&alignment, state);
+                Ok(true)
             }
             Outcome::Lost => {
                 report.align_lost += 1;
-                Ok(None)
+                Ok(false)
             }
         }
     }
+}
 
-    async fn refill_idle(
-        &self,
-        key: &BucketKey<'static>,
-        state: &BucketState<'static>,
-        now: EpochMillis,
-        report: &mut Report,
-    ) -> Result<(), StoreError> {
-        let level = Level::found(self.memory.find(key, state, now).into_iter().flatten(), state, now);
-        let decision = refill::decide_idle(&level, now, &self.refill);
-        if self.carry_out(key, state, &decision, report).await?
-            && let refill::Decision::Refill(refill) = decision
-        {
-            self.memory.find(key, &refill.applied_to(state.clone()), now);
-        }
-        Ok(())
-    }
+/// Whether a glance at the shards of a bucket shows anything to repair.
+fn needs_repair(shards: &Shards, zero: &BucketState<'_>, now: EpochMillis) -> bool {
+    let is_due = |(shard, state): (&Shard, &BucketState<'static>)| {
+        matches!(refill::decide_idle(state, now), Decision::Refill(_))
+            || (*shard != Shard::ZERO && law::align(zero, state, now).is_some())
+    };
+    shards.states.iter().any(is_due)
+        || (shards.unfamiliar.is_empty() && split::plan(&shards.states, zero.shards).is_some())
+        || !law::rebalance(&shards.states, now).is_empty()
 }
 
 /// Makes a call within the deadline.

@@ -9,7 +9,6 @@ use anyhow::Context as _;
 use bucket_keeper::{
     config::Config,
     handler::{BucketKeeper, Handled},
-    memory::Memory,
     repair::Repaired,
     report::Report,
 };
@@ -48,10 +47,8 @@ pub fn function(services: &Services, http: &FaultyHttp, now: EpochMillis) -> any
             buckets: Buckets::new(dynamodb.clone(), &config.table),
             registry: Registry::new(dynamodb, &config.table),
             dead_letters: Some(DeadLetterQueue::new(sqs, services.queue.url(), "bucket-keeper")),
-            refill: config.refill,
             pressure: config.pressure,
             concurrency: CONCURRENCY,
-            memory: Memory::default(),
         },
         now: Mutex::new(now),
     }))

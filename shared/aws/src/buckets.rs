@@ -10,14 +10,14 @@ use std::{
 use aws_sdk_dynamodb::{
     Client,
     error::ProvideErrorMetadata,
-    operation::{transact_write_items::TransactWriteItemsError, update_item::UpdateItemError},
+    operation::update_item::UpdateItemError,
     types::{AttributeValue, KeysAndAttributes},
 };
 use tidegate_domain::{
     bucket::{BucketKey, Limit, Shard},
     refill::Refill,
-    repair::{Alignment, Expiry},
-    split::Split,
+    repair::{Alignment, Expiry, Move},
+    split::{Plan, Split},
     state::{BucketImage, BucketState, ShardCount, Terms, Unfamiliar},
 };
 
@@ -26,7 +26,7 @@ use crate::{
     expression::{Expression, number, text},
     image::image_of,
     schema::{self, PK, SK, TTL, bucket},
-    transaction,
+    transaction::Transaction,
 };
 
 /// An item, attribute by attribute.
@@ -60,10 +60,10 @@ pub enum Freshness {
 /// The shards of a bucket, as they were read.
 #[derive(Clone, Debug, Default)]
 pub struct Shards {
-    /// Those that are there, if none is [`unfamiliar`](Self::unfamiliar).
+    /// Those that exist and are plain.
     pub states: BTreeMap<Shard, BucketState<'static>>,
-    /// Why one of them is not ours to write.
-    pub unfamiliar: Option<Unfamiliar>,
+    /// Those that are left to their clients, and why.
+    pub unfamiliar: BTreeMap<Shard, Unfamiliar>,
     /// Shard 0 with all its attributes.
     zero: Option<Item>,
 }
@@ -93,53 +93,25 @@ impl Buckets {
         seen: &BucketState<'_>,
         refill: &Refill<'_>,
     ) -> Result<Outcome, StoreError> {
-        let mut expression = seen_as(seen);
+        let mut expression = as_seen(seen);
+        for (limit, state) in &seen.limits {
+            pin_terms(&mut expression, limit, &state.terms);
+        }
         expression.set(bucket::LAST_REFILL, number(&refill.until));
         for (limit, credit) in &refill.credits {
             let Some(state) = seen.limits.get(limit) else { continue };
             expression.add(attribute(limit, bucket::TOKENS), number(credit));
-            // A credit of somebody else's must not stack.
+            // A credit of somebody else must not stack.
             expression.compare(attribute(limit, bucket::TOKENS), "<=", number(&state.tokens));
-            expression.compare(attribute(limit, bucket::CAPACITY), "=", number(&state.terms.capacity));
         }
         for (limit, share) in &refill.trims {
-            let Some(state) = seen.limits.get(limit) else { continue };
             expression.set(attribute(limit, bucket::TOKENS), number(share));
             expression.compare(attribute(limit, bucket::TOKENS), ">", number(share));
-            expression.compare(attribute(limit, bucket::CAPACITY), "=", number(&state.terms.capacity));
         }
         self.update(key, expression).await
     }
 
-    /// Gives a bucket, of which shard 0 was `seen`, more shards: on shard 0, from which the others follow.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not do it.
-    pub async fn spread(
-        &self,
-        key: &BucketKey<'_>,
-        seen: &BucketState<'_>,
-        shards: ShardCount,
-    ) -> Result<Outcome, StoreError> {
-        let expression = counted_up(seen, shards, "=", seen.shards);
-        self.update(&key.at(Shard::ZERO), expression).await
-    }
-
-    /// Tells a shard that was `seen` how many shards there are.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not do it.
-    pub async fn raise(
-        &self,
-        key: &BucketKey<'_>,
-        seen: &BucketState<'_>,
-        shards: ShardCount,
-    ) -> Result<Outcome, StoreError> {
-        let expression = counted_up(seen, shards, "<", shards);
-        self.update(key, expression).await
-    }
-
-    /// Tells a shard that was `seen` what shard 0 says.
+    /// Writes what shard 0 says to a shard that was `seen`.
     ///
     /// # Errors
     /// [`StoreError`] if the table does not do it.
@@ -152,8 +124,12 @@ impl Buckets {
         let mut expression = Expression::default();
         let exists = expression.name(PK);
         expression.require(&format!("attribute_exists({exists})"));
-        pin_valid_until(&mut expression, seen);
+        pin_no_valid_until(&mut expression);
         for (limit, terms) in &alignment.terms {
+            // A client may have written newer terms meanwhile.
+            if let Some(state) = seen.limits.get(limit) {
+                pin_terms(&mut expression, limit, &state.terms);
+            }
             set_terms(&mut expression, limit, terms);
         }
         for (limit, (terms, tokens)) in &alignment.added {
@@ -174,39 +150,70 @@ impl Buckets {
         self.update(key, expression).await
     }
 
-    /// Takes one step of a split: a transaction of the donor and the shard that is created.
+    /// Gives a bucket, of which `shards` were read, all the shards of a plan: one transaction.
     ///
     /// # Errors
     /// [`StoreError`] if the table does not do it.
-    pub async fn split(&self, key: &BucketKey<'_>, shards: &Shards, split: &Split<'_>) -> Result<Outcome, StoreError> {
-        let (Some(zero), Some(donor)) = (&shards.zero, shards.states.get(&split.donor)) else {
-            return Ok(Outcome::Lost);
-        };
-        let mut expression = seen_as(donor);
-        if split.donor != Shard::ZERO {
-            expression.set(bucket::SHARD_COUNT, number(&split.shards.get()));
-        }
-        for (limit, gift) in &split.gifts {
-            expression.add(attribute(limit, bucket::TOKENS), number(&-gift.get()));
-            if gift.get() > 0 {
-                expression.compare(attribute(limit, bucket::TOKENS), ">=", number(gift));
+    pub async fn increase_shards(
+        &self,
+        key: &BucketKey<'_>,
+        shards: &Shards,
+        plan: &Plan<'_>,
+    ) -> Result<Outcome, StoreError> {
+        let mut transaction = Transaction::new(&self.table);
+        for split in &plan.splits {
+            let (Some(zero), Some(donor)) = (&shards.zero, shards.states.get(&split.donor)) else {
+                return Ok(Outcome::Lost);
+            };
+            let mut expression = as_seen(donor);
+            expression.set(bucket::SHARD_COUNT, number(&plan.shards.get()));
+            for limit in split.gifts.keys() {
+                let given = split.given(limit);
+                expression.add(attribute(limit, bucket::TOKENS), number(&-given.get()));
+                if given.get() > 0 {
+                    expression.compare(attribute(limit, bucket::TOKENS), ">=", number(&given));
+                }
+            }
+            transaction.update(item_key(&key.at(split.donor)), expression)?;
+            for target in &split.targets {
+                transaction.put_new(clone_of(zero, &key.at(*target), donor, split, plan.shards))?;
             }
         }
-        let donor_key = item_key(&key.at(split.donor));
-        let clone = clone_of(zero, &key.at(split.target), donor, split);
-        let items = transaction::split(&self.table, donor_key, expression, clone)?;
-        let sent = self.client.transact_write_items().set_transact_items(Some(items)).send().await;
-        match sent {
-            Ok(_) => Ok(Outcome::Written),
-            Err(error) => match error.as_service_error() {
-                Some(TransactWriteItemsError::TransactionCanceledException(canceled))
-                    if transaction::is_lost(canceled) =>
-                {
-                    Ok(Outcome::Lost)
-                }
-                _ => Err(StoreError::from_sdk("TransactWriteItems", error)),
-            },
+        for shard in &plan.raises {
+            let mut expression = Expression::default();
+            expression.set(bucket::SHARD_COUNT, number(&plan.shards.get()));
+            expression.compare(bucket::SHARD_COUNT, "<", number(&plan.shards.get()));
+            pin_no_valid_until(&mut expression);
+            transaction.update(item_key(&key.at(*shard)), expression)?;
         }
+        transaction.send(&self.client).await
+    }
+
+    /// Moves tokens from one shard of a bucket, of which `shards` were read, to another: one transaction.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not do it.
+    pub async fn move_tokens(
+        &self,
+        key: &BucketKey<'_>,
+        states: &BTreeMap<Shard, BucketState<'_>>,
+        Move { limit, from, to, tokens }: &Move<'_>,
+    ) -> Result<Outcome, StoreError> {
+        let mut transaction = Transaction::new(&self.table);
+        for (shard, change) in [(from, -tokens.get()), (to, tokens.get())] {
+            let Some((state, limit_state)) =
+                states.get(shard).and_then(|state| Some((state, state.limits.get(limit)?)))
+            else {
+                return Ok(Outcome::Lost);
+            };
+            let mut expression = as_seen(state);
+            pin_terms(&mut expression, limit, &limit_state.terms);
+            expression.add(attribute(limit, bucket::TOKENS), number(&change));
+            let (operator, bound) = if change < 0 { (">=", *tokens) } else { ("<=", limit_state.tokens) };
+            expression.compare(attribute(limit, bucket::TOKENS), operator, number(&bound));
+            transaction.update(item_key(&key.at(*shard)), expression)?;
+        }
+        transaction.send(&self.client).await
     }
 
     /// Reads some shards of a bucket.
@@ -268,14 +275,14 @@ impl Shards {
 
     fn take(&mut self, item: Item) {
         let image = image_of(&item).unwrap_or_else(|error| {
-            tracing::error!(error = causes(&error), "a shard is not as a bucket is");
+            tracing::error!(error = causes(&error), "a shard is not a valid bucket item");
             BucketImage::Unfamiliar(Unfamiliar::OutOfRange)
         });
         let shard = item.get(PK).and_then(|pk| pk.as_s().ok()).and_then(|pk| schema::parse_bucket_pk(pk)?.ok());
         let Some(BucketKey { shard, .. }) = shard else { return };
         match image {
             BucketImage::Plain(state) => drop(self.states.insert(shard, state)),
-            BucketImage::Unfamiliar(reason) => self.unfamiliar = Some(reason),
+            BucketImage::Unfamiliar(reason) => drop(self.unfamiliar.insert(shard, reason)),
             BucketImage::Absent => {}
         }
         if shard == Shard::ZERO {
@@ -284,30 +291,25 @@ impl Shards {
     }
 }
 
-/// A new number of shards, on condition of how the present one compares with another.
-fn counted_up(seen: &BucketState<'_>, shards: ShardCount, operator: &str, other: ShardCount) -> Expression {
-    let mut expression = Expression::default();
-    expression.set(bucket::SHARD_COUNT, number(&shards.get()));
-    expression.compare(bucket::SHARD_COUNT, operator, number(&other.get()));
-    pin_valid_until(&mut expression, seen);
-    expression
-}
-
-/// The condition that an item was neither refilled nor split nor marked by a change since it was seen.
-fn seen_as(seen: &BucketState<'_>) -> Expression {
+/// The condition that an item was neither refilled nor split since it was seen, and has no `vu`, with which its
+/// clients mark it as theirs.
+fn as_seen(seen: &BucketState<'_>) -> Expression {
     let mut expression = Expression::default();
     expression.compare(bucket::LAST_REFILL, "=", number(&seen.last_refill));
     expression.compare(bucket::SHARD_COUNT, "=", number(&seen.shards.get()));
-    pin_valid_until(&mut expression, seen);
+    pin_no_valid_until(&mut expression);
     expression
 }
 
-fn pin_valid_until(expression: &mut Expression, seen: &BucketState<'_>) {
-    let Some(valid_until) = seen.valid_until else {
-        let name = expression.name(bucket::VALID_UNTIL);
-        return expression.require(&format!("attribute_not_exists({name})"));
-    };
-    expression.compare(bucket::VALID_UNTIL, "=", number(&valid_until));
+fn pin_no_valid_until(expression: &mut Expression) {
+    let name = expression.name(bucket::VALID_UNTIL);
+    expression.require(&format!("attribute_not_exists({name})"));
+}
+
+fn pin_terms(expression: &mut Expression, limit: &Limit<'_>, terms: &Terms) {
+    expression.compare(attribute(limit, bucket::CAPACITY), "=", number(&terms.capacity));
+    expression.compare(attribute(limit, bucket::REFILL_AMOUNT), "=", number(&terms.refill));
+    expression.compare(attribute(limit, bucket::REFILL_PERIOD), "=", number(&terms.period));
 }
 
 fn set_terms(expression: &mut Expression, limit: &Limit<'_>, terms: &Terms) {
@@ -317,14 +319,14 @@ fn set_terms(expression: &mut Expression, limit: &Limit<'_>, terms: &Terms) {
 }
 
 /// Shard 0 under another shard's keys, with that shard's own tokens.
-fn clone_of(zero: &Item, key: &BucketKey<'_>, donor: &BucketState<'_>, split: &Split<'_>) -> Item {
+fn clone_of(zero: &Item, key: &BucketKey<'_>, donor: &BucketState<'_>, split: &Split<'_>, shards: ShardCount) -> Item {
     let mut clone = zero.clone();
     clone.extend(item_key(key));
     for (name, value) in [
         (schema::GSI2SK, text(schema::bucket_gsi2_sk(key))),
         (schema::GSI3SK, text(schema::bucket_gsi3_sk(key))),
         (schema::GSI4SK, text(schema::bucket_gsi4_sk(key))),
-        (bucket::SHARD_COUNT, number(&split.shards.get())),
+        (bucket::SHARD_COUNT, number(&shards.get())),
         (bucket::LAST_REFILL, number(&donor.last_refill)),
     ] {
         clone.insert(name.to_owned(), value);

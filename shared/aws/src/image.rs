@@ -40,6 +40,7 @@ pub fn image_of(item: &HashMap<String, AttributeValue>) -> Result<BucketImage<'s
     };
     let mut image = ImageBuilder::default();
     for (name, value) in item {
+        image.measure(name.len() + bytes_of(value));
         let integer = || value.as_n().ok().and_then(|digits| digits.parse().ok()).ok_or_else(|| corrupt(name));
         match Attribute::of(name) {
             Attribute::Number(number) => image.number(number, integer()?),
@@ -62,6 +63,23 @@ pub fn image_of(item: &HashMap<String, AttributeValue>) -> Result<BucketImage<'s
 fn describe(item: &HashMap<String, AttributeValue>) -> String {
     let part = |name| item.get(name).and_then(|value| value.as_s().ok()).map_or("?", String::as_str);
     format!("{} {}", part(PK), part(SK))
+}
+
+/// The size of a value in an item.
+///
+/// AWS: [item sizes](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html).
+fn bytes_of(value: &AttributeValue) -> usize {
+    match value {
+        AttributeValue::S(text) => text.len(),
+        AttributeValue::N(digits) => bytes_of_number(digits.len()),
+        // Clients write nothing else that is large.
+        _ => 1,
+    }
+}
+
+/// The size of a number of so many digits.
+pub(crate) const fn bytes_of_number(digits: usize) -> usize {
+    digits.div_ceil(2) + 1
 }
 
 /// What an attribute is to a bucket's image.
@@ -115,6 +133,7 @@ impl<'n> Attribute<'n> {
 /// The attributes of a bucket item that matter, as they are read.
 #[derive(Debug, Default)]
 pub struct ImageBuilder<'a> {
+    bytes: usize,
     numbers: [Option<i64>; NUMBERS.len()],
     limits: Vec<(Cow<'a, str>, LimitNumbers)>,
     has_schedule: bool,
@@ -132,6 +151,11 @@ pub(crate) struct InvalidLimit {
 }
 
 impl<'a> ImageBuilder<'a> {
+    /// Counts an attribute into the size of the item.
+    pub(crate) fn measure(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
     pub(crate) fn number(&mut self, place: usize, value: i64) {
         self.numbers[place] = Some(value);
     }
@@ -161,7 +185,7 @@ impl<'a> ImageBuilder<'a> {
         let limits = self.limits.into_iter().map(named).collect::<Result<Vec<_>, _>>()?;
         let state = match unfamiliar {
             Some(reason) => Err(reason),
-            None => state(self.numbers, limits),
+            None => state(self.numbers, limits, u32::try_from(self.bytes).unwrap_or(u32::MAX)),
         };
         Ok(state.map_or_else(BucketImage::Unfamiliar, BucketImage::Plain))
     }
@@ -193,8 +217,12 @@ fn named((name, numbers): (Cow<'_, str>, LimitNumbers)) -> Result<(Limit<'_>, Li
 fn state(
     [last_refill, shards, expires, valid_until]: [Option<i64>; NUMBERS.len()],
     limits: Vec<(Limit<'_>, LimitNumbers)>,
+    bytes: u32,
 ) -> Result<BucketState<'_>, Unfamiliar> {
     let (Some(last_refill), Some(shards)) = (last_refill, shards) else { return Err(Unfamiliar::Incomplete) };
+    if valid_until.is_some() {
+        return Err(Unfamiliar::AwaitsClient);
+    }
     let limits = limits.into_iter().map(|(limit, numbers)| Some((limit, limit_state(numbers)?)));
     let limits: BTreeMap<_, _> = limits.collect::<Option<_>>().ok_or(Unfamiliar::Incomplete)?;
     if !limits.keys().any(Limit::is_write_units) {
@@ -208,7 +236,7 @@ fn state(
     }
     let shards = u32::try_from(shards).ok().and_then(ShardCount::new).ok_or(Unfamiliar::OutOfRange)?;
     let last_refill = EpochMillis::new(last_refill).map_err(|_| Unfamiliar::OutOfRange)?;
-    Ok(BucketState { last_refill, shards, expires, valid_until, limits })
+    Ok(BucketState { last_refill, shards, expires, bytes, limits })
 }
 
 /// The limit's state, if none of its numbers is missing.

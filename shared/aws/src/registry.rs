@@ -1,8 +1,8 @@
-//! The registry of sharded buckets: those that the repair looks after, because no stream record tells that
-//! a shard of theirs is missing or has run dry.
+//! The registry of sharded buckets: those that the repair looks after, because no stream record shows that one of
+//! their shards is missing or has run dry.
 //!
-//! An entry is an item of our own in the bucket table. It also keeps what tells later whether writes have
-//! spread since the bucket was given its shards.
+//! An entry is an item of our own in the bucket table. It also keeps the last check of how the bucket's writes
+//! spread over its shards.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,9 @@ use aws_sdk_dynamodb::{
 };
 use tidegate_domain::{
     bucket::{BucketKey, Shard},
+    pressure::SpreadCheck,
     state::ShardCount,
+    time::EpochMillis,
     tokens::Millitokens,
 };
 
@@ -22,7 +24,7 @@ use crate::{
     expression::{Expression, number, text},
     schema::{
         self, PK, SK,
-        system::{self, AFTER, PARTITION, REPAIR, SHARDED, SHARDS, WRITTEN},
+        system::{self, AFTER, CHECKED, NEWEST_WRITTEN, PARTITION, REPAIR, SHARDED, SHARDS, ZERO_WRITTEN},
     },
 };
 
@@ -40,8 +42,8 @@ pub struct Entry {
     pub bucket: BucketKey<'static>,
     /// How many shards the bucket was given last.
     pub shards: ShardCount,
-    /// What shard 0 had consumed of the reserved limit then.
-    pub written: Millitokens,
+    /// The last check of how its writes spread.
+    pub check: Option<SpreadCheck>,
 }
 
 /// Some entries, in the order of the registry.
@@ -72,16 +74,22 @@ impl Registry {
     pub async fn enter(&self, entry: &Entry) -> Result<(), StoreError> {
         let mut expression = Expression::default();
         let (name, value) = expression.set(SHARDS, number(&entry.shards.get()));
-        expression.set(WRITTEN, number(&entry.written));
         expression.require(&format!("(attribute_not_exists({name}) OR {name} < {value})"));
-        let update = expression.applied_to(self.client.update_item().table_name(&self.table));
-        match update.set_key(Some(key(&sort_key(&entry.bucket)))).send().await {
-            Ok(_) => Ok(()),
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(_)) => Ok(()),
-                _ => Err(StoreError::from_sdk("UpdateItem", error)),
-            },
+        if let Some(check) = &entry.check {
+            set_check(&mut expression, check);
         }
+        self.update(&entry.bucket, expression).await
+    }
+
+    /// Replaces the check of an entry, unless its bucket was given more shards meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not do it.
+    pub async fn replace_check(&self, entry: &Entry, check: &SpreadCheck) -> Result<(), StoreError> {
+        let mut expression = Expression::default();
+        expression.compare(SHARDS, "=", number(&entry.shards.get()));
+        set_check(&mut expression, check);
+        self.update(&entry.bucket, expression).await
     }
 
     /// A bucket's entry.
@@ -166,6 +174,18 @@ impl Registry {
         put.send().await.map(drop).map_err(|error| StoreError::from_sdk("PutItem", error))
     }
 
+    /// A write whose condition fails changes nothing, which is right.
+    async fn update(&self, bucket: &BucketKey<'_>, expression: Expression) -> Result<(), StoreError> {
+        let update = expression.applied_to(self.client.update_item().table_name(&self.table));
+        match update.set_key(Some(key(&sort_key(bucket)))).send().await {
+            Ok(_) => Ok(()),
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(_)) => Ok(()),
+                _ => Err(StoreError::from_sdk("UpdateItem", error)),
+            },
+        }
+    }
+
     async fn get(&self, sk: &str) -> Result<Option<HashMap<String, AttributeValue>>, StoreError> {
         let get = self.client.get_item().table_name(&self.table).set_key(Some(key(sk))).consistent_read(true);
         Ok(get.send().await.map_err(|error| StoreError::from_sdk("GetItem", error))?.item)
@@ -176,6 +196,12 @@ impl Registry {
 #[must_use]
 pub fn sort_key(bucket: &BucketKey<'_>) -> String {
     schema::tidegate_sk(&format!("{SHARDED}{}", schema::bucket_pk(&bucket.at(Shard::ZERO))))
+}
+
+fn set_check(expression: &mut Expression, check: &SpreadCheck) {
+    expression.set(CHECKED, number(&check.at));
+    expression.set(ZERO_WRITTEN, number(&check.zero));
+    expression.set(NEWEST_WRITTEN, number(&check.newest));
 }
 
 fn key(sk: &str) -> HashMap<String, AttributeValue> {
@@ -196,6 +222,15 @@ fn entry(item: &HashMap<String, AttributeValue>) -> Result<Entry, StoreError> {
     Ok(Entry {
         bucket: bucket.ok_or_else(|| corrupt(SK))?.into_owned(),
         shards: shards.ok_or_else(|| corrupt(SHARDS))?,
-        written: Millitokens::new(integer(WRITTEN).ok_or_else(|| corrupt(WRITTEN))?),
+        check: check(integer),
+    })
+}
+
+/// The check of an entry; `None` if it has none, or not a whole one.
+fn check(integer: impl Fn(&str) -> Option<i64>) -> Option<SpreadCheck> {
+    Some(SpreadCheck {
+        at: EpochMillis::new(integer(CHECKED)?).ok()?,
+        zero: Millitokens::new(integer(ZERO_WRITTEN)?),
+        newest: Millitokens::new(integer(NEWEST_WRITTEN)?),
     })
 }

@@ -1,34 +1,59 @@
-//! Transactions: of a split, in which the donor gives and the new shard is put, and of a counting that leaves
-//! evidence. All of it is written, or nothing.
+//! Transactions: all of their writes happen, or none.
 
 use aws_sdk_dynamodb::{
+    Client,
     error::BuildError,
-    types::{ConditionCheck, Put, TransactWriteItem, Update, error::TransactionCanceledException},
+    operation::transact_write_items::TransactWriteItemsError,
+    types::{Put, TransactWriteItem, Update, error::TransactionCanceledException},
 };
 
 use crate::{
-    buckets::Item,
+    buckets::{Item, Outcome},
     error::StoreError,
     expression::{Expression, Parts},
     schema::PK,
 };
 
-/// The two items of the transaction: the donor's, changed by `expression` or only checked by it, and the
-/// new shard's, which must not be there.
-pub(crate) fn split(
-    table: &str,
-    donor: Item,
-    expression: Expression,
-    clone: Item,
-) -> Result<Vec<TransactWriteItem>, StoreError> {
-    let give = give(table, donor, expression).map_err(refused)?;
-    let create = Put::builder()
-        .table_name(table)
-        .set_item(Some(clone))
-        .condition_expression(format!("attribute_not_exists({PK})"))
-        .build()
-        .map_err(refused)?;
-    Ok(vec![give, TransactWriteItem::builder().put(create).build()])
+/// Writes that happen together.
+pub(crate) struct Transaction<'t> {
+    table: &'t str,
+    items: Vec<TransactWriteItem>,
+}
+
+impl<'t> Transaction<'t> {
+    pub(crate) fn new(table: &'t str) -> Self {
+        Self { table, items: Vec::new() }
+    }
+
+    pub(crate) fn update(&mut self, key: Item, expression: Expression) -> Result<(), StoreError> {
+        self.items.push(update(self.table, key, expression).map_err(refused)?);
+        Ok(())
+    }
+
+    /// Puts an item that must not exist yet.
+    pub(crate) fn put_new(&mut self, item: Item) -> Result<(), StoreError> {
+        let put = Put::builder()
+            .table_name(self.table)
+            .set_item(Some(item))
+            .condition_expression(format!("attribute_not_exists({PK})"))
+            .build()
+            .map_err(refused)?;
+        self.items.push(TransactWriteItem::builder().put(put).build());
+        Ok(())
+    }
+
+    pub(crate) async fn send(self, client: &Client) -> Result<Outcome, StoreError> {
+        let sent = client.transact_write_items().set_transact_items(Some(self.items)).send().await;
+        match sent {
+            Ok(_) => Ok(Outcome::Written),
+            Err(error) => match error.as_service_error() {
+                Some(TransactWriteItemsError::TransactionCanceledException(canceled)) if is_lost(canceled) => {
+                    Ok(Outcome::Lost)
+                }
+                _ => Err(StoreError::from_sdk("TransactWriteItems", error)),
+            },
+        }
+    }
 }
 
 /// A snapshot changed by `expression`, and items that are to be there then, each only if it `must_be_new`.
@@ -39,7 +64,7 @@ pub(crate) fn count(
     evidence: Vec<Item>,
     must_be_new: bool,
 ) -> Result<Vec<TransactWriteItem>, StoreError> {
-    let mut items = vec![give(table, snapshot, expression).map_err(refused)?];
+    let mut items = vec![update(table, snapshot, expression).map_err(refused)?];
     for item in evidence {
         let condition = must_be_new.then(|| format!("attribute_not_exists({PK})"));
         let put = Put::builder().table_name(table).set_item(Some(item)).set_condition_expression(condition);
@@ -48,27 +73,16 @@ pub(crate) fn count(
     Ok(items)
 }
 
-fn give(table: &str, donor: Item, expression: Expression) -> Result<TransactWriteItem, BuildError> {
+fn update(table: &str, key: Item, expression: Expression) -> Result<TransactWriteItem, BuildError> {
     let Parts { update, condition, names, values } = expression.into_parts();
-    let item = TransactWriteItem::builder();
-    // Shard 0 knows its number of shards already, and may have nothing to give.
-    if let Some(update) = update {
-        let update = Update::builder()
-            .table_name(table)
-            .set_key(Some(donor))
-            .update_expression(update)
-            .set_condition_expression(condition)
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values(values);
-        return Ok(item.update(update.build()?).build());
-    }
-    let check = ConditionCheck::builder()
+    let update = Update::builder()
         .table_name(table)
-        .set_key(Some(donor))
+        .set_key(Some(key))
+        .set_update_expression(update)
         .set_condition_expression(condition)
         .set_expression_attribute_names(names)
         .set_expression_attribute_values(values);
-    Ok(item.condition_check(check.build()?).build())
+    Ok(TransactWriteItem::builder().update(update.build()?).build())
 }
 
 /// Whether a transaction was canceled because an item is not as it was seen, or is being written by

@@ -9,16 +9,13 @@
 //! | [`activity`] | [`activity::fold`]: a batch of changes becomes what each bucket shard is asked for |
 //! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: what one stream record says of a bucket |
 //! | [`fleet`] | workers by AWS's rule and the aggregator of [`rates`], simulated, and what the rule comes to |
-//! | [`level`] | [`level::Level`]: what has accrued and is not in the tokens, no less than is known |
-//! | [`pressure`] | whether a bucket is written too hard, and more shards would help |
+//! | [`pressure`] | whether a bucket's shards are written too hard, and whether more shards would help |
 //! | [`rates`] | what a fleet of workers reads and writes together, from the reports that count |
-//! | [`recent`] | [`recent::Recent`]: a bounded memory |
 //! | [`redrive`] | whether a record that was parked or given up is still to be counted |
-//! | [`refill`] | what has accrued, and whether to write it |
-//! | [`repair`] | what a shard must be told, because nothing else tells it |
+//! | [`refill`] | what has accrued, and whether a write pays |
+//! | [`repair`] | aligns shards with shard 0, and moves tokens to a dry shard |
 //! | [`sequence`] | [`sequence::SequenceNumber`]: the order of a stream's records |
-//! | [`sightings`] | since when a shard has been as it is, to those who look now and then |
-//! | [`split`] | how the shards that a bucket lacks come into being, token by token |
+//! | [`split`] | how missing shards come into being in one transaction |
 //! | [`state`] | [`state::BucketState`]: a bucket item as a whole, and a shard's share of a limit |
 //! | [`sweep`] | when a token of a running resource goes, and on which condition |
 //! | [`time`] | [`time::EpochMillis`]: a moment, in milliseconds |
@@ -79,15 +76,12 @@
 pub mod activity;
 pub mod bucket;
 pub mod fleet;
-pub mod level;
 pub mod pressure;
 pub mod rates;
-pub mod recent;
 pub mod redrive;
 pub mod refill;
 pub mod repair;
 pub mod sequence;
-pub mod sightings;
 pub mod split;
 pub mod state;
 pub mod sweep;

@@ -1,12 +1,13 @@
-//! Pressure: whether a bucket's shards are written faster than their partitions can take, and whether
-//! more shards would help.
+//! Pressure: whether a bucket's shards are written faster than their partitions can take, and whether more
+//! shards would help.
 //!
-//! A partition of a table takes 1,000 write units a second, for which every bucket item has a reserved
-//! limit. AWS: [partition
+//! A partition of a table takes 1,000 write units a second, for which every bucket item has a reserved limit.
+//! AWS: [partition
 //! throughput](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html).
 
 use crate::{
-    activity::Activity,
+    activity::{Activity, Demand},
+    refill::MAX_AGE,
     state::{BucketState, ShardCount},
     time::EpochMillis,
     tokens::Millitokens,
@@ -17,51 +18,77 @@ use crate::{
 pub struct Policy {
     /// The most shards that a bucket is given.
     pub max_shards: ShardCount,
-    /// Of the write units of a partition, the part that one shard may take, in percent.
+    /// The part of a partition's write units that one shard may take, in percent.
     pub percent: u8,
 }
 
 /// How hard shard 0 is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
-    /// As hard as its partition takes.
+    /// Its partition can take it.
     Bearable,
-    /// Too hard, and the bucket may have this many shards.
+    /// Too hard; the bucket may have this many shards.
     High(ShardCount),
-    /// Too hard, and the bucket has as many shards as it may have.
+    /// Too hard, but the bucket has as many shards as it may have.
     AtLimit,
+    /// Too hard, but a share of the doubled bucket would be smaller than an acquire that the batch shows: no shard
+    /// could ever admit it.
+    Indivisible,
 }
 
-/// Of what is bearable, the part that must be seen in a second, one in this many, before short write units are
-/// believed to be due to writes: a client's refill that left them out makes them short too.
+/// One in so many: the part of the bearable write units that a second must show before write units that have run low
+/// are attributed to writes. A client's refill that leaves them out makes them run low too.
 const SAMPLE: i64 = 2;
 
-/// The part of shard 0's writes that the newest shards must each have had, one in this many on average,
-/// before there are more of them.
+/// One in so many: the part of shard 0's writes that the newest shards must each have had, on average, before
+/// there are more of them.
 const SPREAD: i128 = 4;
 
-/// Measures the writes of shard 0 in a batch.
+/// Two checks this far apart, in milliseconds, say nothing about how the bucket is written now.
+const MAX_CHECK_AGE: i64 = 60_000;
+
+/// The least that shard 0 must have consumed of the reserved limit between two checks, in millitokens: a fifth of
+/// what a partition takes in a second.
+const MIN_WRITTEN: i128 = 200_000;
+
+/// The size of a write unit, in bytes.
 ///
-/// The pressure is the number of writes in the busiest second. A batch too short to hold a whole second
-/// tells too little of that; then it counts that the reserved limit has run low, although it is credited
-/// all that could have accrued by the end of the batch's last second.
+/// AWS: [write
+/// capacity](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html).
+const WRITE_UNIT_BYTES: u32 = 1024;
+
+/// Measures the writes of shard 0 in a batch, at the moment `now`.
+///
+/// The pressure is the number of write units in the busiest second. A batch too short to contain a whole second
+/// shows too few of them. Then it counts that the reserved limit has run low, although it is credited with all
+/// that could have accrued by the end of the batch's last second. A batch of old records says nothing about now.
 #[must_use]
-pub fn measure(activity: &Activity<'_>, state: &BucketState<'_>, policy: &Policy) -> Pressure {
+pub fn measure(activity: &Activity<'_>, state: &BucketState<'_>, now: EpochMillis, policy: &Policy) -> Pressure {
     let units = activity.demand.iter().find_map(|(limit, demand)| limit.is_write_units().then_some(demand));
     let (Some(demand), Some(write_units)) = (units, state.write_units()) else { return Pressure::Bearable };
     let a_second = write_units.terms.capacity.get();
     let bearable = part(a_second, policy.percent);
+    let written = demand.a_second().get().saturating_mul(i64::from(state.bytes.div_ceil(WRITE_UNIT_BYTES).max(1)));
     let is_low = || {
-        demand.a_second().get() >= bearable / SAMPLE
-            && left(activity.seen, state, write_units.tokens).get() < a_second - bearable
+        written >= bearable / SAMPLE && left(activity.created, state, write_units.tokens).get() < a_second - bearable
     };
-    if bearable <= 0 || (demand.a_second().get() < bearable && !is_low()) {
+    if bearable <= 0 || now.since(activity.created) > MAX_AGE || (written < bearable && !is_low()) {
         return Pressure::Bearable;
     }
     match state.shards.doubled() {
-        Some(doubled) if doubled <= policy.max_shards => Pressure::High(doubled),
-        _ => Pressure::AtLimit,
+        Some(doubled) if doubled > policy.max_shards => Pressure::AtLimit,
+        Some(doubled) if !holds_acquires(activity, state, doubled) => Pressure::Indivisible,
+        Some(doubled) => Pressure::High(doubled),
+        None => Pressure::AtLimit,
     }
+}
+
+/// Whether a share of so many shards would cover the largest acquire that a batch shows.
+fn holds_acquires(activity: &Activity<'_>, state: &BucketState<'_>, shards: ShardCount) -> bool {
+    state.divided().all(|(limit, limit_state)| {
+        let largest = activity.demand.get(limit).map_or_else(Millitokens::default, Demand::largest);
+        limit_state.terms.share(limit, shards).capacity >= largest
+    })
 }
 
 fn part(whole: i64, percent: u8) -> i64 {
@@ -69,41 +96,72 @@ fn part(whole: i64, percent: u8) -> i64 {
     i64::try_from(part).unwrap_or(i64::MAX)
 }
 
-/// The write units that the shard has at the end of the second in which it was `seen`.
-fn left(seen: EpochMillis, state: &BucketState<'_>, stored: Millitokens) -> Millitokens {
+/// The write units that the shard has at the end of the second of `created`.
+fn left(created: EpochMillis, state: &BucketState<'_>, stored: Millitokens) -> Millitokens {
     let Some((limit, write_units)) = state.limits.iter().find(|(limit, _)| limit.is_write_units()) else {
         return stored;
     };
     let share = state.share(limit, write_units);
-    let elapsed = u128::try_from(seen.get() / 1000 * 1000 + 999 - state.last_refill.get()).unwrap_or(0);
+    let elapsed = u128::try_from(created.get() / 1000 * 1000 + 999 - state.last_refill.get()).unwrap_or(0);
     let accrued = i64::try_from(share.accrued(elapsed)).unwrap_or(i64::MAX);
     Millitokens::new(stored.get().saturating_add(accrued).min(share.capacity.get()))
 }
 
-/// Whether writes spread over the shards: the newest ones, which began with nothing consumed when the
-/// bucket was last doubled, must have had their part of what shard 0 has had since. The parents of a
-/// cascade are always written on shard 0; for them, more shards only shrink the limits.
-///
-/// `zero_then` and `zero_now` are what shard 0 had consumed of the reserved limit at that doubling and
-/// has now.
-#[must_use]
-pub fn spreads<'a, 'b: 'a>(
-    newest: impl IntoIterator<Item = &'a BucketState<'b>>,
-    zero_then: Millitokens,
-    zero_now: Millitokens,
-) -> bool {
-    let consumed: Vec<i128> = newest
-        .into_iter()
-        .filter_map(BucketState::write_units)
-        .map(|write_units| write_units.consumed.get().into())
-        .collect();
-    let (sum, count) = (consumed.iter().sum::<i128>(), i128::try_from(consumed.len()).unwrap_or(i128::MAX));
-    let zero = i128::from(zero_now.get()) - i128::from(zero_then.get());
-    sum > 0 && sum * SPREAD >= zero * count
+/// How much of the reserved limit shard 0 and the newest shards had consumed at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpreadCheck {
+    /// When.
+    pub at: EpochMillis,
+    /// What shard 0 had consumed.
+    pub zero: Millitokens,
+    /// What the newer half of the shards had consumed together.
+    pub newest: Millitokens,
+}
+
+/// Whether writes spread over the shards of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// The newest shards had their part of the writes.
+    Even,
+    /// They had not. The parents of a cascade are written on shard 0 by old clients; for them, more shards
+    /// only shrink the limits.
+    Uneven,
+    /// Too little was written since the earlier check.
+    TooSoon,
+    /// The earlier check is too old, or of an earlier bucket of the same name.
+    Unknown,
+}
+
+impl SpreadCheck {
+    /// Takes a check from what shard 0 and the newer half of the shards consumed.
+    #[must_use]
+    pub fn new<'s, 'a: 's>(
+        at: EpochMillis,
+        zero: &BucketState<'_>,
+        newest: impl IntoIterator<Item = &'s BucketState<'a>>,
+    ) -> Self {
+        let newest = newest.into_iter().map(|state| written(state).get()).fold(0, i64::saturating_add);
+        Self { at, zero: written(zero), newest: Millitokens::new(newest) }
+    }
+
+    /// Judges by what was written since an earlier check, in a bucket of so many shards.
+    #[must_use]
+    pub fn spread_since(&self, earlier: &Self, shards: ShardCount) -> Spread {
+        let difference = |now: Millitokens, then: Millitokens| i128::from(now.get()) - i128::from(then.get());
+        let (zero, newest) = (difference(self.zero, earlier.zero), difference(self.newest, earlier.newest));
+        let age = self.at.get() - earlier.at.get();
+        if !(0..=MAX_CHECK_AGE).contains(&age) || zero < 0 || newest < 0 {
+            return Spread::Unknown;
+        }
+        if zero < MIN_WRITTEN {
+            return Spread::TooSoon;
+        }
+        let count = i128::from(shards.get() / 2);
+        if newest * SPREAD >= zero * count { Spread::Even } else { Spread::Uneven }
+    }
 }
 
 /// What a state has consumed of the reserved limit.
-#[must_use]
-pub fn written(state: &BucketState<'_>) -> Millitokens {
+fn written(state: &BucketState<'_>) -> Millitokens {
     state.write_units().map_or(Millitokens::default(), |write_units| write_units.consumed)
 }

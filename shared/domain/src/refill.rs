@@ -1,53 +1,80 @@
-//! Refill: what has accrued is put into a bucket item's tokens, where speculative writes can see it.
+//! Refill: moves what has accrued into a bucket item's tokens, where speculative writes can see it.
 //!
-//! One write credits **every** limit of the item, because all share one time of the last refill: a limit
-//! that is left out would forfeit what it accrued. The write is right on the condition that the item
-//! was not refilled, split or reconfigured since it was seen, and that nobody else credited it; then it
-//! can come late, twice or beside another without a token from nowhere.
+//! A refill is the clients' own slow path that takes nothing. A client admits a request exactly when
+//! `min(share, V)` covers it, where `V = tokens + rate * (now - last refill)`. The credit of a refill is
+//! `min(share - tokens, rate * (t - last refill))`, and `t` is **the image's own time**: the creation second of the
+//! record that shows the image, or a moment before the read that returned it. The current time would be wrong:
+//! tokens that were taken after the image may have made room, and the refill would forfeit what accrued for them.
+//!
+//! Two properties follow, for any number of processes, and for images and writes that are stale, late,
+//! repeated or lost:
+//!
+//! 1. A refill never raises `V`. So it admits nothing that the clients' slow path would not admit.
+//! 2. An exact token bucket that is charged with the same acquires never holds more than `min(share, V)`, as
+//!    long as the clients' slow path loses nothing. So a refill never causes a denial.
+//!
+//! One write credits **every** limit of the item, because all of them share one time of the last refill: a limit
+//! that is left out would forfeit what it accrued. The write depends on everything that the credit was
+//! computed from: the time of the last refill, the number of shards, and the terms of each limit.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    activity::Demand,
+    activity::{Activity, Demand},
     bucket::Limit,
-    level::Level,
-    state::{BucketState, Share, lcm},
+    state::{BucketState, LimitState, ShardCount, Share, lcm},
     time::EpochMillis,
     tokens::Millitokens,
 };
 
-/// When a refill is worth its write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// For how long the stored tokens must last, in milliseconds: until the keeper can act again.
-    pub horizon: u32,
-    /// The least credit that is worth a write.
-    pub min_credit: Millitokens,
-    /// The least time between two refills of an item, in milliseconds, whoever made the first.
-    pub min_interval: u32,
-}
+/// Stored tokens must last this many times the keeper's measured lag; otherwise a refill is due. A limit that fills
+/// up within that time is left alone: its clients' slow path is faster than the keeper.
+const HORIZON_LAGS: u32 = 2;
+
+/// A refill must credit at least this part of a share, one in so many. A bucket from which more is wanted than
+/// accrues never has that much to credit, so it is left alone.
+const MIN_CREDIT: i64 = 4;
+
+/// An idle shard that holds less than half of its share must gain at least this part of it, one in so many. A
+/// shard that holds less than this part is nearly dry.
+const IDLE_CREDIT: i64 = 16;
+
+/// Records older than this are not acted on: whatever they show has changed since.
+pub const MAX_AGE: Duration = Duration::from_secs(5);
+
+/// The least credit that is worth a write: one token.
+const ONE_TOKEN: i64 = 1000;
+
+/// Where limits have no common moment at which whole millitokens have accrued, each must have accrued this many, so
+/// that rounding takes at most a thousandth.
+const ROUNDABLE: u128 = 1000;
 
 /// What to do about an item's tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision<'a> {
-    /// Write this.
+    /// Write this refill.
     Refill(Refill<'a>),
-    /// The stored tokens last, or there is too little to credit: a write would save none.
+    /// The stored tokens last until the keeper can act again.
     Enough,
-    /// Somebody refilled the item just now.
-    TooSoon,
-    /// The item has expired; its clients will renew it.
+    /// The tokens are short, but a refill would cost more than it saves.
+    Unprofitable,
+    /// The shard holds more than its share, and one image does not tell whether it still has to give half of that
+    /// to a shard that is missing. Whoever reads all shards of the bucket decides.
+    Waiting,
+    /// The image is too old to act on.
+    Stale,
+    /// The item has expired; its clients will create it again.
     Expired,
 }
 
 /// One write of a refill: never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refill<'a> {
-    /// The new time of the last refill: later than the one seen, and not in the future.
+    /// The new time of the last refill: later than the one seen, and not after the image's own time.
     pub until: EpochMillis,
     /// What to add, above zero.
     pub credits: BTreeMap<Limit<'a>, Millitokens>,
-    /// Limits that hold more than their share, and the share: what they are to hold if it still is more.
+    /// Limits that hold more than their share, with the share. The write lowers them to it if they still hold more.
     pub trims: BTreeMap<Limit<'a>, Millitokens>,
 }
 
@@ -65,75 +92,94 @@ impl<'a> Refill<'a> {
     }
 }
 
-/// Decides on a shard for which a batch shows this demand.
+/// Decides on a shard for which a batch shows this activity, at the moment `now`.
+///
+/// A refill is due when a limit's stored tokens will not last [`HORIZON_LAGS`] times the lag at the measured
+/// demand. The lag is the time from the batch's first record of the shard to `now`: the batching window and the
+/// delay of the delivery. The refill pays if it credits that limit with at least a quarter of its share
+/// and with an average acquire.
 #[must_use]
-pub fn decide<'a>(
-    level: &Level<'a>,
-    demand: &BTreeMap<Limit<'a>, Demand>,
-    now: EpochMillis,
-    policy: &Policy,
-) -> Decision<'a> {
-    let is_saving = |refill: &Refill<'a>| {
-        demand.iter().any(|(limit, demand)| {
-            let Some(limit_state) = level.seen().limits.get(limit) else { return false };
-            // What is only carried over from an earlier batch asks for nothing now.
-            let is_short = demand.a_second().get() > 0 && demand.within(policy.horizon) > limit_state.tokens;
-            let admits_more = |credit: &Millitokens| {
-                let (stored, mean) = (limit_state.tokens.get(), demand.mean().get());
-                credit.get() >= mean || (stored < mean && stored.saturating_add(credit.get()) >= mean)
-            };
-            is_short
-                && refill.credits.get(limit).is_some_and(|credit| *credit >= policy.min_credit && admits_more(credit))
-        })
-    };
-    consider(level, now, policy, is_saving)
-}
-
-/// Decides on a shard that nobody may have written to for long: it is refilled from below half of its
-/// share, and else filled up as soon as that is possible and more than a sixteenth.
-#[must_use]
-pub fn decide_idle<'a>(level: &Level<'a>, now: EpochMillis, policy: &Policy) -> Decision<'a> {
-    let state = level.seen();
-    let is_saving = |refill: &Refill<'a>| {
-        refill.credits.iter().any(|(limit, credit)| {
-            let Some(limit_state) = state.limits.get(limit) else { return false };
-            let (stored, capacity) = (limit_state.tokens.get(), state.share(limit, limit_state).capacity.get());
-            let is_drained = stored < capacity / 2 && *credit >= policy.min_credit;
-            is_drained || (stored + credit.get() >= capacity && credit.get() > capacity / 16)
-        })
-    };
-    consider(level, now, policy, is_saving)
-}
-
-fn consider<'a>(
-    level: &Level<'a>,
-    now: EpochMillis,
-    policy: &Policy,
-    is_saving: impl Fn(&Refill<'a>) -> bool,
-) -> Decision<'a> {
-    let state = level.seen();
+pub fn decide<'a>(activity: &Activity<'a>, state: &BucketState<'a>, now: EpochMillis) -> Decision<'a> {
+    if now.since(activity.created) > MAX_AGE {
+        return Decision::Stale;
+    }
     if state.is_expired(now) {
         return Decision::Expired;
     }
-    if now.get() - state.last_refill.get() < i64::from(policy.min_interval) {
-        return Decision::TooSoon;
+    if state.is_overfull() && state.shards > ShardCount::ONE {
+        return Decision::Waiting;
     }
-    match accrue(level, now) {
-        Some(refill) if !refill.trims.is_empty() || is_saving(&refill) => Decision::Refill(refill),
-        Some(_) | None => Decision::Enough,
+    let refill = accrue(state, activity.created);
+    if let Some(refill) = &refill
+        && !refill.trims.is_empty()
+    {
+        return Decision::Refill(refill.clone());
+    }
+    let horizon = now.since(activity.first_created) * HORIZON_LAGS;
+    let short: Vec<_> = activity
+        .demand
+        .iter()
+        .filter_map(|(limit, demand)| Some((limit, demand, state.limits.get(limit)?)))
+        .filter(|(_, demand, limit_state)| demand.within(horizon) > limit_state.tokens)
+        .collect();
+    if short.is_empty() {
+        return Decision::Enough;
+    }
+    match refill {
+        Some(refill) if short.iter().any(|short| pays(&refill, state, *short, horizon)) => Decision::Refill(refill),
+        _ => Decision::Unprofitable,
     }
 }
 
-/// Everything that has accrued by `now`, as far as it can be credited without loss; `None` if that is nothing.
-fn accrue<'a>(level: &Level<'a>, now: EpochMillis) -> Option<Refill<'a>> {
-    let until = last_whole(level, now)?;
-    let state = level.seen();
+/// Whether a refill pays for a limit that is short.
+fn pays(
+    refill: &Refill<'_>,
+    state: &BucketState<'_>,
+    (limit, demand, limit_state): (&Limit<'_>, &Demand, &LimitState),
+    horizon: Duration,
+) -> bool {
+    let share = state.share(limit, limit_state);
+    let capacity = share.capacity.get();
+    // A client of 0.10 to 0.12 doubles the shards as soon as the write units run out, so they are always kept.
+    let fills_soon =
+        !limit.is_write_units() && share.accrued(horizon.as_millis()) >= u128::try_from(capacity).unwrap_or_default();
+    let credit = refill.credits.get(limit).copied().unwrap_or_default();
+    !fills_soon && credit.get() >= capacity / MIN_CREDIT && credit >= demand.mean()
+}
+
+/// Decides on a shard that nobody may have written to for long, as a read at the moment `at` returned it.
+///
+/// A refill is due when a limit holds less than half of its share and gains at least a sixteenth of it, or when it is
+/// nearly dry and gains at least a token or all that it can hold.
+#[must_use]
+pub fn decide_idle<'a>(state: &BucketState<'a>, at: EpochMillis) -> Decision<'a> {
+    if state.is_expired(at) {
+        return Decision::Expired;
+    }
+    let Some(refill) = accrue(state, at) else { return Decision::Enough };
+    let is_due = |(limit, credit): (&Limit<'a>, &Millitokens)| {
+        let Some(limit_state) = state.limits.get(limit) else { return false };
+        let (stored, capacity) = (limit_state.tokens.get(), state.share(limit, limit_state).capacity.get());
+        let is_low = stored < capacity / 2 && credit.get() >= capacity / IDLE_CREDIT;
+        let is_nearly_dry = stored < capacity / IDLE_CREDIT;
+        (is_low || is_nearly_dry) && (credit.get() >= ONE_TOKEN || stored + credit.get() >= capacity)
+    };
+    if !refill.trims.is_empty() || refill.credits.iter().any(is_due) {
+        Decision::Refill(refill)
+    } else {
+        Decision::Enough
+    }
+}
+
+/// Everything that has accrued by `at`, as far as it can be credited without loss; `None` if that is nothing.
+fn accrue<'a>(state: &BucketState<'a>, at: EpochMillis) -> Option<Refill<'a>> {
+    let until = last_whole(state, at)?;
+    let elapsed = until.since(state.last_refill).as_millis();
     let (mut credits, mut trims) = (BTreeMap::new(), BTreeMap::new());
     for (limit, limit_state) in &state.limits {
         let share = state.share(limit, limit_state);
-        let room = i128::from(share.capacity.get()) - i128::from(limit_state.tokens.get());
-        let credit = pending(level, limit, &share, until).min(room);
-        if room < 0 {
+        let credit = accrued(&share, elapsed).min(room(&share, limit_state));
+        if room(&share, limit_state) < 0 {
             trims.insert(limit.clone(), share.capacity);
         } else if credit > 0 {
             // Debt apart, a credit is no greater than a capacity.
@@ -143,38 +189,45 @@ fn accrue<'a>(level: &Level<'a>, now: EpochMillis) -> Option<Refill<'a>> {
     (!credits.is_empty() || !trims.is_empty()).then_some(Refill { until, credits, trims })
 }
 
-/// The last moment after the last refill, and not after `now`, by which whole millitokens have accrued,
-/// so that rounding takes nothing from a limit, whoever goes on from there.
+/// The last moment after the last refill, and not after `at`, by which whole millitokens have accrued, so that
+/// rounding takes nothing.
 ///
-/// A limit that is full afterwards has nothing to lose, and one that does not count from the last refill no
-/// more than its level keeps. All others accrue whole millitokens at the multiples of a common grain; where that
-/// is longer than the time that has passed, the slowest of those that have accrued anything decides by its
-/// own time, and the fractions of the others are left to the level.
-fn last_whole(level: &Level<'_>, now: EpochMillis) -> Option<EpochMillis> {
-    let state = level.seen();
-    let elapsed = u128::try_from(now.get() - state.last_refill.get()).ok()?;
-    let open: Vec<Share> = state
-        .limits
-        .iter()
-        .map(|(limit, limit_state)| (limit, limit_state.tokens, state.share(limit, limit_state)))
-        .filter(|(limit, tokens, share)| {
-            let room = i128::from(share.capacity.get()) - i128::from(tokens.get());
-            level.counts_from_refill(limit) && pending(level, limit, share, now) < room
-        })
-        .map(|(_, _, share)| share)
-        .collect();
-    let grain = open.iter().fold(1, |grain, share| lcm(grain, share.grain()));
-    let elapsed = if grain <= elapsed {
-        elapsed - elapsed % grain
-    } else {
-        let accruing = open.iter().filter(|share| share.accrued(elapsed) > 0);
-        let slowest = accruing.min_by_key(|share| share.accrued(elapsed));
-        slowest.map_or(elapsed, |share| share.time_for(share.accrued(elapsed)))
-    };
+/// A limit that is full by then has nothing to lose. All others accrue whole millitokens at the multiples of a
+/// common grain. Where the grain is longer than the time that has passed, rounding takes less than a millitoken of
+/// each; then each must have accrued [`ROUNDABLE`].
+fn last_whole(state: &BucketState<'_>, at: EpochMillis) -> Option<EpochMillis> {
+    let mut elapsed = at.since(state.last_refill).as_millis();
+    loop {
+        let open: Vec<Share> = state
+            .limits
+            .iter()
+            .map(|(limit, limit_state)| (state.share(limit, limit_state), limit_state))
+            .filter(|(share, limit_state)| accrued(share, elapsed) < room(share, limit_state))
+            .map(|(share, _)| share)
+            .collect();
+        let grain = open.iter().fold(1, |grain, share| lcm(grain, share.grain()));
+        let whole = if grain <= elapsed {
+            elapsed - elapsed % grain
+        } else if open.iter().all(|share| share.accrued(elapsed) >= ROUNDABLE) {
+            elapsed
+        } else {
+            0
+        };
+        // A limit that fills up by the later moment may be open at the earlier one.
+        if whole == elapsed {
+            break;
+        }
+        elapsed = whole;
+    }
     let until = EpochMillis::new(state.last_refill.get() + i64::try_from(elapsed).ok()?).ok()?;
     (until > state.last_refill).then_some(until)
 }
 
-fn pending(level: &Level<'_>, limit: &Limit<'_>, share: &Share, until: EpochMillis) -> i128 {
-    i128::try_from(level.pending(limit, share, until)).unwrap_or(i128::MAX)
+fn accrued(share: &Share, elapsed: u128) -> i128 {
+    i128::try_from(share.accrued(elapsed)).unwrap_or(i128::MAX)
+}
+
+/// What a limit of a shard can still hold; below zero if it holds more than its share.
+fn room(share: &Share, limit_state: &LimitState) -> i128 {
+    i128::from(share.capacity.get()) - i128::from(limit_state.tokens.get())
 }

@@ -1,10 +1,10 @@
-//! Repair: what a shard must be told, because nothing else tells it. Clients write new limits to shard 0
-//! only, and renew the expiry of no shard that they do not draw from.
+//! Repair: what no client writes to a shard. Old clients write new limits to shard 0 only, no client renews the
+//! expiry of a shard that it does not draw from, and none moves tokens from one shard to another.
 
 use std::collections::BTreeMap;
 
 use crate::{
-    bucket::Limit,
+    bucket::{Limit, Shard},
     state::{BucketState, LimitState, Terms},
     time::EpochMillis,
     tokens::Millitokens,
@@ -15,7 +15,7 @@ use crate::{
 pub struct Alignment<'a> {
     /// Limits whose terms have changed.
     pub terms: BTreeMap<Limit<'a>, Terms>,
-    /// Limits that the shard has not had, with the tokens that it begins with: its share.
+    /// Limits that the shard does not have yet, with the tokens that it starts with: its share.
     pub added: BTreeMap<Limit<'a>, (Terms, Millitokens)>,
     /// The new expiry, if it changes.
     pub expiry: Option<Expiry>,
@@ -30,12 +30,11 @@ pub enum Expiry {
     Never,
 }
 
-/// What a shard lacks of what shard 0 says; `None` if it agrees.
+/// Compares a shard with shard 0; `None` if it agrees.
 ///
-/// An expiry is never brought forward, since a client may have renewed the shard itself, and is put off only when
-/// less than half of the time that shard 0 has left is left to the shard: clients put off shard 0's again and
-/// again. Limits that shard 0
-/// does not have are left: clients take none of their tokens any more.
+/// An expiry is never brought forward, since a client may have renewed the shard itself. It is put off only when the
+/// shard has less than half of the time left that shard 0 has: clients put off that of shard 0 with every slow path.
+/// Limits that shard 0 does not have stay: clients no longer take tokens of them.
 #[must_use]
 pub fn align<'a>(zero: &BucketState<'a>, shard: &BucketState<'a>, now: EpochMillis) -> Option<Alignment<'a>> {
     let mut alignment = Alignment::default();
@@ -76,4 +75,53 @@ pub fn apply<'a>(alignment: &Alignment<'a>, shard: &mut BucketState<'a>) {
         Some(Expiry::Never) => shard.expires = None,
         None => {}
     }
+}
+
+/// Tokens that move from one shard of a bucket to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move<'a> {
+    /// The limit.
+    pub limit: Limit<'a>,
+    /// The shard that has tokens to spare.
+    pub from: Shard,
+    /// The dry shard.
+    pub to: Shard,
+    /// How many tokens move: above zero.
+    pub tokens: Millitokens,
+}
+
+/// A shard is dry below this part of its share, one in so many, counting what it could be credited now.
+const DRY: i64 = 16;
+
+/// A shard can spare tokens if it holds at least this part of its share, one in so many.
+const SPARE: i64 = 2;
+
+/// Pairs the dry shards of a bucket with those that can spare tokens, as a read at the moment `at` returned them. Each
+/// pair then holds about the same. A shard takes part in one move of a limit at most.
+#[must_use]
+pub fn rebalance<'a>(states: &BTreeMap<Shard, BucketState<'a>>, at: EpochMillis) -> Vec<Move<'a>> {
+    let Some(zero) = states.get(&Shard::ZERO) else { return Vec::new() };
+    let mut moves = Vec::new();
+    for (limit, _) in zero.divided() {
+        let held = states.iter().filter_map(|(shard, state)| {
+            let limit_state = state.limits.get(limit)?;
+            let share = state.share(limit, limit_state);
+            let accrued = share.accrued(at.since(state.last_refill).as_millis());
+            let available = limit_state.tokens.get().saturating_add(i64::try_from(accrued).unwrap_or(i64::MAX));
+            Some((*shard, limit_state.tokens.get(), available.min(share.capacity.get()), share.capacity.get()))
+        });
+        let held: Vec<_> = held.collect();
+        let mut dry: Vec<_> = held.iter().filter(|(.., available, share)| *available < share / DRY).collect();
+        let mut spare: Vec<_> = held.iter().filter(|(_, stored, _, share)| *stored >= share / SPARE).collect();
+        dry.sort_by_key(|(.., available, _)| *available);
+        spare.sort_by_key(|(_, stored, ..)| std::cmp::Reverse(*stored));
+        for ((to, _, available, share), (from, stored, ..)) in dry.into_iter().zip(spare) {
+            // Debt on the dry shard never takes more than the other holds.
+            let tokens = ((stored - available) / 2).min(*stored).min(share - available);
+            if tokens > 0 {
+                moves.push(Move { limit: limit.clone(), from: *from, to: *to, tokens: Millitokens::new(tokens) });
+            }
+        }
+    }
+    moves
 }

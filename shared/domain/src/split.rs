@@ -1,10 +1,10 @@
-//! Splits: how the shards that a bucket lacks come into being without a token from nowhere.
+//! Splits: how the shards that a bucket is missing come into being without creating or losing a token.
 //!
-//! With twice as many shards, shard `k` of `n` splits into `k` and `k + n`: the new one takes half of the
-//! tokens and, because it takes over the time of the last refill, half of what accrues from then on. Each
-//! split is one transaction on its own two items. Shard counts grow level by level on the way, so at any
-//! point, after a crash or in a replay, the shares of the shards that exist add up to no more than the
-//! whole limit, and [`next`] tells from the items alone what is missing.
+//! A bucket of `n` shards is doubled, and a bucket whose clients have counted up its shards is completed, by one
+//! transaction. Shard `k` splits into `k` and `k + n`: each missing shard takes an equal part of the tokens of the
+//! shard that it splits from. Because it takes over that shard's time of the last refill, it also takes
+//! its part of what accrues from then on. The new number of shards and the new shards become visible together, so no
+//! client finds a shard missing and creates it with a full share.
 
 use std::collections::BTreeMap;
 
@@ -14,143 +14,124 @@ use crate::{
     tokens::Millitokens,
 };
 
-/// The most shards that a bucket may have: what is beyond was doubled by a defect, and to create them all
-/// would be worse.
-pub const MOST_SHARDS: u32 = 1024;
+/// The most shards that a bucket may have: to go from half as many to this many writes 64 items, and a
+/// transaction takes 100.
+///
+/// AWS: [TransactWriteItems](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html).
+pub const MAX_SHARDS: u32 = 64;
 
-/// What to do next towards a bucket's shards being as many as shard 0 says.
+/// What one transaction writes so that a bucket has all its shards: never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
-    /// A shard is created with half of what another has.
-    Split(Split<'a>),
-    /// A shard that exists learns that the bucket has this many shards: what it splits into exists too.
-    Raise {
-        /// The shard.
-        shard: Shard,
-        /// Its new count of shards.
-        shards: ShardCount,
-    },
+pub struct Plan<'a> {
+    /// How many shards the bucket has then.
+    pub shards: ShardCount,
+    /// The shards that split.
+    pub splits: Vec<Split<'a>>,
+    /// Other shards, which only learn the new number of shards.
+    pub raises: Vec<Shard>,
 }
 
-/// One split.
+/// One shard that splits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split<'a> {
-    /// The shard that gives.
+    /// The shard that gives tokens away.
     pub donor: Shard,
-    /// The shard that is created.
-    pub target: Shard,
-    /// How many shards both know of then: as many as there are on their level, as a rule.
-    pub shards: ShardCount,
-    /// What the donor gives, by limit: half of its tokens, or of its debt.
+    /// What each new shard gets from it, by limit: an equal part of its tokens, or of its debt.
     pub gifts: BTreeMap<Limit<'a>, Millitokens>,
-    /// What the created shard holds: the gifts, all write units, and a share of what the donor lacks.
+    /// What each new shard holds: the gifts, all write units, and a share of limits that the donor does not have yet.
     pub tokens: BTreeMap<Limit<'a>, Millitokens>,
+    /// The shards that are created.
+    pub targets: Vec<Shard>,
 }
 
-/// Whether the shards of a bucket are ours to create: their number has doubled from one, and not too often.
-#[must_use]
-pub const fn is_tree(shards: ShardCount) -> bool {
-    shards.get().is_power_of_two() && shards.get() <= MOST_SHARDS
-}
-
-/// The next step for a bucket, of whose shards these are there; `None` when nothing is missing. Shard 0
-/// tells how many there must be.
-#[must_use]
-pub fn next<'a>(shards: &BTreeMap<Shard, BucketState<'a>>) -> Option<Step<'a>> {
-    let zero = shards.get(&Shard::ZERO)?;
-    let mut level = ShardCount::ONE;
-    while level < zero.shards {
-        let half = level;
-        level = half.doubled()?;
-        for donor in (0..half.get()).map(Shard::new) {
-            let target = Shard::new(donor.get() + half.get());
-            let Some(donor_state) = shards.get(&donor) else { continue };
-            match shards.get(&target) {
-                None => {
-                    let count = count_of(shards, zero, (donor, donor_state), target, level);
-                    return Some(Step::Split(split(zero, donor_state, donor, target, count)));
-                }
-                Some(target_state) => {
-                    let lags = |state: &BucketState<'_>| state.shards < level;
-                    let lagging = [(donor, donor_state), (target, target_state)];
-                    if let Some((shard, _)) = lagging.into_iter().find(|(_, state)| lags(state)) {
-                        return Some(Step::Raise { shard, shards: level });
-                    }
-                }
-            }
-        }
+impl Split<'_> {
+    /// What the donor gives away of a limit.
+    #[must_use]
+    pub fn given(&self, limit: &Limit<'_>) -> Millitokens {
+        let gift = self.gifts.get(limit).copied().unwrap_or_default().get();
+        Millitokens::new(gift * i64::try_from(self.targets.len()).unwrap_or_default())
     }
-    None
 }
 
-/// How many shards a split tells its two of: as many as there are on its level, so that what is to be given
-/// away later is not taken for too much before. Where a shard was removed of which others have split off,
-/// that would be a share that they have too.
-fn count_of(
-    shards: &BTreeMap<Shard, BucketState<'_>>,
-    zero: &BucketState<'_>,
-    (donor, donor_state): (Shard, &BucketState<'_>),
-    target: Shard,
-    level: ShardCount,
-) -> ShardCount {
-    if shards.keys().any(|shard| shard.get() % level.get() == target.get()) {
-        zero.shards
-    } else if donor == Shard::ZERO {
-        level
-    } else {
-        level.max(donor_state.shards)
+/// Whether a number of shards is one that splits lead to: a power of two, up to [`MAX_SHARDS`].
+#[must_use]
+pub const fn is_supported(shards: ShardCount) -> bool {
+    shards.get().is_power_of_two() && shards.get() <= MAX_SHARDS
+}
+
+/// Plans what is missing until a bucket has this many shards; `None` if it has them. `states` are the shards that
+/// exist.
+#[must_use]
+pub fn plan<'a>(states: &BTreeMap<Shard, BucketState<'a>>, shards: ShardCount) -> Option<Plan<'a>> {
+    let zero = states.get(&Shard::ZERO)?;
+    let mut targets: BTreeMap<Shard, Vec<Shard>> = BTreeMap::new();
+    for target in (1..shards.get()).map(Shard::new).filter(|shard| !states.contains_key(shard)) {
+        targets.entry(donor_of(states, target)).or_default().push(target);
     }
+    let raises = states
+        .iter()
+        .filter(|(shard, state)| state.shards < shards && !targets.contains_key(shard))
+        .map(|(shard, _)| *shard)
+        .collect::<Vec<_>>();
+    let splits = targets
+        .into_iter()
+        .filter_map(|(donor, targets)| Some(split(zero, states.get(&donor)?, donor, targets, shards)))
+        .collect::<Vec<_>>();
+    (!splits.is_empty() || !raises.is_empty()).then_some(Plan { shards, splits, raises })
+}
+
+/// The shard that a missing one splits from: the nearest one that exists on the way to shard 0.
+fn donor_of(states: &BTreeMap<Shard, BucketState<'_>>, target: Shard) -> Shard {
+    let mut donor = target;
+    while donor != Shard::ZERO && (donor == target || !states.contains_key(&donor)) {
+        donor = Shard::new(donor.get() - (1 << donor.get().ilog2()));
+    }
+    donor
 }
 
 fn split<'a>(
     zero: &BucketState<'a>,
-    donor: &BucketState<'a>,
-    from: Shard,
-    target: Shard,
+    from: &BucketState<'a>,
+    donor: Shard,
+    targets: Vec<Shard>,
     shards: ShardCount,
 ) -> Split<'a> {
+    let parts = i64::try_from(targets.len()).unwrap_or(i64::MAX).saturating_add(1);
     let (mut gifts, mut tokens) = (BTreeMap::new(), BTreeMap::new());
     for (limit, LimitState { terms, .. }) in &zero.limits {
-        let own = match donor.limits.get(limit) {
+        let own = match from.limits.get(limit) {
             Some(LimitState { tokens, .. }) if !limit.is_write_units() => {
-                let gift = Millitokens::new(tokens.get() / 2);
+                let gift = Millitokens::new(tokens.get() / parts);
                 gifts.insert(limit.clone(), gift);
                 gift
             }
-            // The reserved limit, or one that the donor has not been told of yet.
             _ => terms.share(limit, shards).capacity,
         };
         tokens.insert(limit.clone(), own);
     }
     gifts.retain(|_, gift| gift.get() != 0);
-    Split { donor: from, target, shards, gifts, tokens }
+    Split { donor, gifts, tokens, targets }
 }
 
-/// The shards after a step.
-pub fn apply<'a>(step: &Step<'a>, shards: &mut BTreeMap<Shard, BucketState<'a>>) {
-    match step {
-        Step::Raise { shard, shards: count } => {
-            if let Some(state) = shards.get_mut(shard) {
-                state.shards = *count;
-            }
+/// Changes the shards as the transaction does.
+pub fn apply<'a>(plan: &Plan<'a>, states: &mut BTreeMap<Shard, BucketState<'a>>) {
+    let Some(zero) = states.get(&Shard::ZERO).cloned() else { return };
+    for split in &plan.splits {
+        let Some(donor) = states.get_mut(&split.donor) else { continue };
+        for (limit, state) in &mut donor.limits {
+            state.tokens = Millitokens::new(state.tokens.get() - split.given(limit).get());
         }
-        Step::Split(split) => {
-            let Some(zero) = shards.get(&Shard::ZERO).cloned() else { return };
-            let Some(donor) = shards.get_mut(&split.donor) else { return };
-            if split.donor != Shard::ZERO {
-                donor.shards = split.shards;
-            }
-            for (limit, gift) in &split.gifts {
-                if let Some(state) = donor.limits.get_mut(limit) {
-                    state.tokens = Millitokens::new(state.tokens.get() - gift.get());
-                }
-            }
-            let mut target = BucketState { last_refill: donor.last_refill, shards: split.shards, ..zero };
-            for (limit, state) in &mut target.limits {
-                state.tokens = split.tokens.get(limit).copied().unwrap_or_default();
-                state.consumed = Millitokens::default();
-            }
-            shards.insert(split.target, target);
+        donor.shards = plan.shards;
+        let mut target = BucketState { last_refill: donor.last_refill, shards: plan.shards, ..zero.clone() };
+        for (limit, state) in &mut target.limits {
+            state.tokens = split.tokens.get(limit).copied().unwrap_or_default();
+            state.consumed = Millitokens::default();
+        }
+        states.extend(split.targets.iter().map(|shard| (*shard, target.clone())));
+    }
+    for shard in &plan.raises {
+        if let Some(state) = states.get_mut(shard) {
+            state.shards = plan.shards;
         }
     }
 }

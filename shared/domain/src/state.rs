@@ -31,6 +31,9 @@ pub enum Unfamiliar {
     Incomplete,
     /// A number in it is one that this number cannot be, such as a capacity below zero.
     OutOfRange,
+    /// It has a `vu`: above zero, its configuration schedules it even if the item looks plain; zero asks for a pass
+    /// that needs the configuration, and the next client request performs it.
+    AwaitsClient,
 }
 
 /// A plain token bucket, as one of its items shows it.
@@ -42,8 +45,8 @@ pub struct BucketState<'a> {
     pub shards: ShardCount,
     /// When the item expires, in epoch **seconds**; never, if there is none.
     pub expires: Option<i64>,
-    /// Until when the amounts hold, in epoch milliseconds; clients write 0 to mark a change.
-    pub valid_until: Option<i64>,
+    /// The size of the whole item, in bytes, as DynamoDB counts it; about.
+    pub bytes: u32,
     /// The limits, the reserved one among them.
     pub limits: BTreeMap<Limit<'a>, LimitState>,
 }
@@ -186,18 +189,12 @@ impl<'a> BucketState<'a> {
         self.limits.iter().any(|(limit, state)| state.tokens > self.share(limit, state).capacity)
     }
 
-    /// Whether a shard holds less than its share of a limit.
-    #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.limits.iter().any(|(limit, state)| state.tokens < self.share(limit, state).capacity)
-    }
-
     /// The same state, borrowing from nothing.
     #[must_use]
     pub fn into_owned(self) -> BucketState<'static> {
-        let Self { last_refill, shards, expires, valid_until, limits } = self;
+        let Self { last_refill, shards, expires, bytes, limits } = self;
         let limits = limits.into_iter().map(|(limit, state)| (limit.into_owned(), state)).collect();
-        BucketState { last_refill, shards, expires, valid_until, limits }
+        BucketState { last_refill, shards, expires, bytes, limits }
     }
 }
 

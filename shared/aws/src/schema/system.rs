@@ -26,7 +26,11 @@ pub const LAST: &str = "last";
 
 /// Ours. Of a registry entry: how many shards the bucket was given last.
 pub const SHARDS: &str = "shards";
-/// Ours. Of a registry entry: what shard 0 had consumed of the reserved limit then, in millitokens.
-pub const WRITTEN: &str = "written";
+/// Ours. Of a registry entry: when writes were last checked for how they spread, in epoch milliseconds.
+pub const CHECKED: &str = "checked";
+/// Ours. Of a registry entry: what shard 0 had consumed of the reserved limit at that check, in millitokens.
+pub const ZERO_WRITTEN: &str = "zero_written";
+/// Ours. Of a registry entry: what the newer half of the shards had consumed of it together, in millitokens.
+pub const NEWEST_WRITTEN: &str = "newest_written";
 /// Ours. Where the last repair stopped: the sort key of the last entry that it looked at.
 pub const AFTER: &str = "after";

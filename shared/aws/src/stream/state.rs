@@ -4,13 +4,13 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, Visitor},
+    de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
 use tidegate_domain::state::BucketImage;
 
 use super::{DecodeError, Integer, StreamImage, Text, limit};
-use crate::image::{Attribute, ImageBuilder};
+use crate::image::{Attribute, ImageBuilder, bytes_of_number};
 
 impl<'a> StreamImage<'a> for BucketImage<'a> {
     type Raw = ImageBuilder<'a>;
@@ -35,13 +35,16 @@ impl<'de: 'a, 'a> Deserialize<'de> for ImageBuilder<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ImageBuilder<'de>, A::Error> {
                 let mut image = ImageBuilder::default();
                 while let Some(Text(name)) = map.next_key()? {
+                    image.measure(name.len());
                     match Attribute::of(&name) {
                         Attribute::Number(number) => {
                             let Integer(value) = map.next_value()?;
+                            image.measure(bytes_of_integer(value));
                             image.number(number, value);
                         }
                         Attribute::LimitNumber(_, number) => {
                             let Integer(value) = map.next_value()?;
+                            image.measure(bytes_of_integer(value));
                             image.limit_number(limit(name), number, value);
                         }
                         Attribute::Switch => {
@@ -50,10 +53,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for ImageBuilder<'a> {
                             }
                         }
                         Attribute::Sign(sign) => {
-                            map.next_value::<IgnoredAny>()?;
+                            image.measure(bytes_of_attribute(map.next_value()?));
                             image.sign(sign);
                         }
-                        Attribute::Other => drop(map.next_value::<IgnoredAny>()?),
+                        Attribute::Other => image.measure(bytes_of_attribute(map.next_value()?)),
                     }
                 }
                 Ok(image)
@@ -71,4 +74,13 @@ fn is_false(value: &RawValue) -> bool {
         is_set: bool,
     }
     serde_json::from_str(value.get()).is_ok_and(|Flag { is_set }| !is_set)
+}
+
+fn bytes_of_integer(value: i64) -> usize {
+    bytes_of_number(value.unsigned_abs().checked_ilog10().map_or(1, |log| log as usize + 1))
+}
+
+/// The size of an attribute's value: about its text without the braces and the name of its type.
+fn bytes_of_attribute(value: &RawValue) -> usize {
+    value.get().len().saturating_sub(r#"{"S":""}"#.len())
 }
