@@ -71,7 +71,7 @@ fn describe(item: &HashMap<String, AttributeValue>) -> String {
 fn bytes_of(value: &AttributeValue) -> usize {
     match value {
         AttributeValue::S(text) => text.len(),
-        AttributeValue::N(digits) => bytes_of_number(digits.len()),
+        AttributeValue::N(digits) => bytes_of_number(digits.trim_start_matches('-').len()),
         // Clients write nothing else that is large.
         _ => 1,
     }

@@ -80,7 +80,12 @@ fn bytes_of_integer(value: i64) -> usize {
     bytes_of_number(value.unsigned_abs().checked_ilog10().map_or(1, |log| log as usize + 1))
 }
 
-/// The size of an attribute's value: about its text without the braces and the name of its type.
+/// The size of an attribute's value, in Lambda's compact JSON: `{"S":"text"}`.
 fn bytes_of_attribute(value: &RawValue) -> usize {
-    value.get().len().saturating_sub(r#"{"S":""}"#.len())
+    let content = value.get().len().saturating_sub(r#"{"S":""}"#.len());
+    match value.get().get(2..4) {
+        Some("S\"") => content,
+        Some("N\"") => bytes_of_number(content),
+        _ => 1,
+    }
 }
