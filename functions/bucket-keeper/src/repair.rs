@@ -146,13 +146,11 @@ impl BucketKeeper {
         {
             let known = zero.shards;
             self.register(bucket, zero, at).await?;
-            match self.complete(bucket, known, report).await? {
-                Some(complete) => shards = complete,
-                None => {
-                    report.incomplete += 1;
-                    return Ok(());
-                }
-            }
+            let Some(complete) = self.complete(bucket, known, report).await? else {
+                report.incomplete += 1;
+                return Ok(());
+            };
+            shards = complete;
         }
         self.repair_shards(bucket, shards, at, report).await
     }
@@ -174,9 +172,10 @@ impl BucketKeeper {
             }
             let decision = refill::decide_idle(state, at);
             if let Decision::Refill(refill) = &decision {
-                match self.carry_out(&key, state, &decision, report).await? {
-                    true => *state = refill.applied_to(state.clone()),
-                    false => lost.push(*shard),
+                if self.carry_out(&key, state, &decision, report).await? {
+                    *state = refill.applied_to(state.clone());
+                } else {
+                    lost.push(*shard);
                 }
             }
         }

@@ -86,7 +86,7 @@ impl BucketKeeper {
             Err(_) => Some(CallError::Deadline),
         };
         report.incomplete += 1;
-        let error = error.as_ref().map(|error| causes(error).to_string());
+        let error = error.as_ref().map(|error| causes(error));
         tracing::warn!(bucket = schema::bucket_pk(bucket), error, "shards left to the repair");
         Ok(())
     }

@@ -59,12 +59,11 @@ pub fn fold<'a>(changes: Vec<BucketChange<'a, BucketImage<'a>>>) -> Vec<Activity
     let mut places: HashMap<BucketKey<'a>, usize> = HashMap::new();
     let mut activities: Vec<Activity<'a>> = Vec::new();
     for change in changes {
-        match places.get(&change.bucket) {
-            Some(place) => activities[*place].add(change),
-            None => {
-                places.insert(change.bucket.clone(), activities.len());
-                activities.push(Activity::of(change));
-            }
+        if let Some(place) = places.get(&change.bucket) {
+            activities[*place].add(change);
+        } else {
+            places.insert(change.bucket.clone(), activities.len());
+            activities.push(Activity::of(change));
         }
     }
     activities
