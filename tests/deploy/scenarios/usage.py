@@ -50,11 +50,11 @@ def _hour() -> str:
 
 def _refill(dynamodb: object, table: str) -> None:
     """A bucket that runs dry gets what has accrued, and no more."""
-    bucket = Bucket(dynamodb, table, "dry", capacity=60_000)
-    bucket.create(301)
+    bucket = Bucket(dynamodb, table, "dry", capacity=2_000, period_ms=20_000)
+    bucket.create(101)
     began = bucket.refilled_ms
-    for _ in range(119):
-        bucket.acquire(500)
+    for _ in range(13):
+        bucket.acquire(100)
 
     def credited() -> int | None:
         now = bucket.read()
@@ -63,7 +63,7 @@ def _refill(dynamodb: object, table: str) -> None:
         accrued = (int(time.time() * 1000) - began) * bucket.capacity * 1000 // bucket.period_ms
         assert 0 <= credit <= accrued, f"{credit} millitokens credited, {accrued} accrued"
         assert credit == 0 or now["rf"] > began
-        # The keeper acts on what happens, and when what is left would not last for its horizon.
+        # The keeper acts when what is left will not last, and a quarter of the capacity has accrued.
         if credit == 0:
             bucket.acquire(10)
         return credit or None
