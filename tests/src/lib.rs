@@ -5,6 +5,7 @@ pub mod aggregator;
 pub mod keeper;
 pub mod observed;
 pub mod poison;
+pub mod python;
 pub mod sweeper;
 
 use std::{path::PathBuf, sync::Arc};

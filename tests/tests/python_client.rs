@@ -1,34 +1,17 @@
 //! The real client, rate-limiter-py 0.3.0: what the sweeper deletes is capacity that it has again, and no more.
 //!
-//! It runs where Python has that library (`tests/python/requirements.txt`): the interpreter that
-//! `TIDEGATE_PYTHON` names, or else `python3`.
+//! It is skipped where Python does not have that library: see `tidegate_tests::python`.
 
-use std::{collections::BTreeSet, env, ffi::OsString, process::Output};
+use std::{collections::BTreeSet, ffi::OsString, process::Output};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use tidegate_aws::clock;
 use tidegate_tests::{
-    root,
+    python::{interpreter, script},
     sweeper::{BASE, END, SweeperScene, changed, decisions, ended, failures, in_time},
 };
-use tokio::{process::Command, time::Duration};
-
-const NAMED: &str = "TIDEGATE_PYTHON";
-
-/// An interpreter that has the library, or why there is none. One that is named must have it.
-async fn interpreter() -> anyhow::Result<Result<OsString, String>> {
-    let named = env::var_os(NAMED).filter(|named| !named.is_empty());
-    let python = named.clone().unwrap_or_else(|| "python3".into());
-    let lacks = match Command::new(&python).args(["-c", "import limiter, boto3"]).output().await {
-        Ok(output) if output.status.success() => return Ok(Ok(python)),
-        Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
-        Err(error) => error.to_string(),
-    };
-    let lacks = format!("{} has no rate-limiter-py: {lacks}", python.display());
-    ensure!(named.is_none(), "{NAMED}: {lacks}");
-    Ok(Err(lacks))
-}
+use tokio::time::Duration;
 
 /// The client, and the tables that it shares with the sweeper.
 struct Client {
@@ -39,34 +22,21 @@ struct Client {
 impl Client {
     /// `None` where there is no such client.
     async fn with_limit(limit: usize) -> anyhow::Result<Option<Self>> {
-        let python = match interpreter().await? {
-            Ok(python) => python,
-            Err(lacks) => {
-                println!("not tested: {lacks}");
-                return Ok(None);
-            }
-        };
+        let Some(python) = interpreter("limiter, boto3").await? else { return Ok(None) };
         let client = Self { scene: SweeperScene::new().await?, python };
         client.run(&["limit", &limit.to_string()]).await?;
         Ok(Some(client))
     }
 
     async fn run(&self, command: &[&str]) -> anyhow::Result<Value> {
-        let script = root().join("tests/python/limiter_client.py");
-        let Output { status, stdout, stderr } = Command::new(&self.python)
-            .arg(script)
-            .args(command)
-            .env("AWS_ENDPOINT_URL_DYNAMODB", &self.scene.services.endpoint)
-            .env("AWS_DEFAULT_REGION", "us-east-1")
-            .env("AWS_ACCESS_KEY_ID", "test")
-            .env("AWS_SECRET_ACCESS_KEY", "test")
-            .env("LIMITER_TABLES_BASE_NAME", BASE)
-            .env("NO_PROXY", "127.0.0.1")
-            // The library takes the local time of day for that of UTC.
-            .env("TZ", "UTC")
-            .kill_on_drop(true)
-            .output()
-            .await?;
+        let Output { status, stdout, stderr } =
+            script(&self.python, "limiter_client.py", &self.scene.services.endpoint)
+                .args(command)
+                .env("LIMITER_TABLES_BASE_NAME", BASE)
+                // The library takes the local time of day for that of UTC.
+                .env("TZ", "UTC")
+                .output()
+                .await?;
         ensure!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
         serde_json::from_slice(&stdout).with_context(|| format!("{command:?}: {}", String::from_utf8_lossy(&stdout)))
     }
