@@ -15,7 +15,7 @@ use crate::{
 
 /// A bucket from which so much is taken, each time so many milliseconds after the one before.
 fn taken(taken: &[(i64, i64)]) -> World {
-    let mut world = World::new(&[terms(i64::from(u32::MAX), 1, 1000)]);
+    let mut world = World::new(&[terms(i64::from(u32::MAX), 1, 1000)], 1);
     take(&mut world, taken);
     world
 }
@@ -92,8 +92,7 @@ proptest! {
 #[test]
 fn a_bucket_without_its_mark_shows_no_demand() {
     let mut world = taken(&[(0, 90_000); 900]);
-    let of = limit(LIMITS[0]);
-    set_limits(&mut world, Scope::Marked, &of, terms(90_000_000, 90_000, 1000));
+    set_limits(&mut world, Scope::Marked, 0, terms(90_000_000, 90_000, 1000));
     let marked = world.stream.len();
     take(&mut world, &[(1, 2_000)]);
     let activity = only(&world, marked);

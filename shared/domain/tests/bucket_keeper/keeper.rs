@@ -4,7 +4,7 @@ use tidegate_domain::{
     activity,
     bucket::Shard,
     pressure::{self, Policy, Pressure},
-    refill::{self, Decision, Refill},
+    refill::{self, Decision},
     repair, split,
     state::ShardCount,
 };
@@ -38,15 +38,15 @@ impl Processes {
     pub const ALL: [Self; 3] = [Self::One, Self::TwoInTurn, Self::NewForEachBatch];
 }
 
-/// The processes of the function, each of which invokes as `functions/bucket-keeper` does.
+/// The processes of the function, each of which invokes as `functions/bucket-keeper` does. All that one has to itself
+/// are its writes under way.
 pub struct Keeper {
     processes: Processes,
     policy: Policy,
     invocations: usize,
     /// The fates of this invocation's writes, in turn.
     fates: Vec<Fate>,
-    /// What each process still has under way.
-    under_way: Vec<Vec<Write>>,
+    under_way: Vec<(usize, Write)>,
     /// The kinds of the writes that were written.
     pub written: Vec<&'static str>,
 }
@@ -54,14 +54,7 @@ pub struct Keeper {
 impl Keeper {
     pub fn new(processes: Processes, percent: u8) -> Self {
         let policy = Policy { max_shards: count(64), percent };
-        let (under_way, written) = (vec![Vec::new()], Vec::new());
-        Self { processes, policy, invocations: 0, fates: Vec::new(), under_way, written }
-    }
-
-    fn begin(&mut self, fates: &[Fate]) {
-        self.fates = fates.to_vec();
-        self.invocations += 1;
-        self.under_way.resize(self.under_way.len().max(self.process() + 1), Vec::new());
+        Self { processes, policy, invocations: 0, fates: Vec::new(), under_way: Vec::new(), written: Vec::new() }
     }
 
     fn process(&self) -> usize {
@@ -80,7 +73,7 @@ impl Keeper {
 
     /// Handles a batch.
     pub fn handle(&mut self, world: &mut World, batch: Vec<Change>, fates: &[Fate]) {
-        self.begin(fates);
+        (self.fates, self.invocations) = (fates.to_vec(), self.invocations + 1);
         let now = time(world.now);
         let activities = activity::fold(batch);
         for activity in &activities {
@@ -123,7 +116,7 @@ impl Keeper {
 
     /// Repairs the bucket.
     pub fn repair(&mut self, world: &mut World, fates: &[Fate]) {
-        self.begin(fates);
+        (self.fates, self.invocations) = (fates.to_vec(), self.invocations + 1);
         let at = time(world.now);
         match world.items.get(&Shard::ZERO).map(|item| &item.state) {
             Some(zero) if zero.shards > ShardCount::ONE && !zero.is_expired(at) => {}
@@ -157,7 +150,7 @@ impl Keeper {
     }
 
     fn carry_out(&mut self, world: &mut World, shard: Shard, seen: &State, decision: Decision<'static>) -> bool {
-        let Decision::Refill(refill @ Refill { .. }) = decision else { return false };
+        let Decision::Refill(refill) = decision else { return false };
         self.send(world, Write::Refill { shard, seen: seen.clone(), refill })
     }
 
@@ -166,34 +159,27 @@ impl Keeper {
         self.fates.rotate_left(1);
         let fate = self.fates[0];
         let is_written = matches!(fate, Fate::Written | Fate::Twice) && self.write(world, &write);
-        match fate {
-            Fate::Twice => _ = self.write(world, &write),
-            Fate::Late => {
-                let process = self.process();
-                self.under_way[process].push(write);
-            }
-            Fate::Written | Fate::Lost => {}
+        if fate == Fate::Twice {
+            self.write(world, &write);
+        } else if fate == Fate::Late {
+            self.under_way.push((self.process(), write));
         }
         is_written
     }
 
     fn write(&mut self, world: &mut World, write: &Write) -> bool {
         let is_written = world.apply(write);
-        if is_written {
-            self.written.push(write.kind());
-        }
+        self.written.extend(is_written.then(|| write.kind()));
         is_written
     }
 
-    /// A write that was late arrives, maybe not for the last time.
+    /// A late write of any process arrives, maybe not for the last time.
     pub fn arrive(&mut self, world: &mut World, at: usize, again: bool) {
-        let under_way = self.under_way.iter().enumerate();
-        let late: Vec<_> = under_way.flat_map(|(of, writes)| (0..writes.len()).map(move |at| (of, at))).collect();
-        if let Some((process, at)) = late.get(at % late.len().max(1)).copied() {
-            let write = self.under_way[process].remove(at);
+        self.under_way.sort_by_key(|(process, _)| *process);
+        if let Some((_, write)) = self.under_way.get(at % self.under_way.len().max(1)).cloned() {
             self.write(world, &write);
-            if again {
-                self.under_way[process].push(write);
+            if !again {
+                self.under_way.remove(at % self.under_way.len());
             }
         }
     }

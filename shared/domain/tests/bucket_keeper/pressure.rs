@@ -30,7 +30,7 @@ fn measure(world: &World, from: usize, later: i64) -> Pressure {
 
 /// A second with so many writes of a shard 0 of so many bytes, decided on so much later.
 fn second(shards: u32, bytes: u32, writes: u32, taken: i64, later: i64) -> Pressure {
-    let mut world = World::sharded(&[terms(64_000_000, 64_000_000, 1000)], shards);
+    let mut world = World::new(&[terms(64_000_000, 64_000_000, 1000)], shards);
     world.now = SECOND;
     let state = &mut world.items.get_mut(&Shard::ZERO).unwrap().state;
     (state.bytes, state.last_refill) = (bytes, time(SECOND));
@@ -73,7 +73,7 @@ fn a_share_covers_the_largest_acquire() {
 #[test]
 fn low_write_units_complete_a_short_batch() {
     let short = |left: i64, writes: u32, millis: i64| {
-        let mut world = World::new(&[terms(64_000_000, 64_000_000, 1000)]);
+        let mut world = World::new(&[terms(64_000_000, 64_000_000, 1000)], 1);
         world.now = SECOND + millis;
         let state = &mut world.items.get_mut(&Shard::ZERO).unwrap().state;
         shift(state, &limit("wcu"), left - 1_000_000 + i64::from(writes) * 1000, 0);
@@ -93,7 +93,7 @@ fn low_write_units_complete_a_short_batch() {
 fn spread(shards: u32, millis: i64, zero: i64, newest: i64) -> Spread {
     let at = |millis, zero, newest| {
         let [zero, newest] = [zero, newest].map(|units| {
-            let mut state: State = World::new(&[]).zero().clone();
+            let mut state: State = World::new(&[], 1).zero().clone();
             shift(&mut state, &limit("wcu"), 0, 7_000_000 + units * 1000);
             state
         });
@@ -121,7 +121,7 @@ fn spread_is_judged_since_the_last_check() {
 /// A check adds up the newer shards.
 #[test]
 fn a_check_adds_the_newest_shards() {
-    let mut world = World::sharded(&[], 4);
+    let mut world = World::new(&[], 4);
     (0..4).for_each(|shard| (0..=shard).for_each(|_| write(&mut world, shard, 0)));
     let check = SpreadCheck::new(time(START), world.zero(), [world.state(Shard::new(2)), world.state(Shard::new(3))]);
     assert_eq!((check.zero, check.newest), (Millitokens::new(1000), Millitokens::new(7000)));
@@ -135,7 +135,7 @@ proptest! {
     fn a_quiet_bucket_is_left_alone(
         left in -2_000_000..=1_000_000_i64, idle in any_magnitude(23), size in 1..200_usize, refills in any::<bool>(),
     ) {
-        let mut world = World::new(&[]);
+        let mut world = World::new(&[], 1);
         let state = &mut world.items.get_mut(&Shard::ZERO).unwrap().state;
         shift(state, &limit("wcu"), left - 1_000_000, 0);
         world.now += idle;

@@ -18,7 +18,7 @@ fn any_shards() -> impl Strategy<Value = World> {
     let shard = ([-20..=10_i64, 0..=8, 0..=1], prop_oneof![Just(0), 0..2_000_i64]);
     (any_terms(), prop::collection::vec(shard, 2..9)).prop_map(|(terms, shards)| {
         let count = u32::try_from(shards.len()).unwrap().next_power_of_two();
-        let mut world = World::sharded(&terms, count);
+        let mut world = World::new(&terms, count);
         for (shard, (eighths, age)) in shards.into_iter().enumerate() {
             let shard = Shard::new(u32::try_from(shard).unwrap());
             let mut item = world.items[&shard].clone();
@@ -86,8 +86,8 @@ proptest! {
     fn an_aligned_shard_agrees_with_zero(
         zero in any_terms(), other in any_terms(), left in [prop::option::of(-9..99_i64), prop::option::of(-9..99_i64)],
     ) {
-        let mut zero = full(&crate::table::config(&zero), 2, START);
-        let mut shard = full(&crate::table::config(&other), 2, START);
+        let mut zero = full(&zero, 2, START);
+        let mut shard = full(&other, 2, START);
         [zero.expires, shard.expires] = left.map(|left| Some(START / 1000 + left?));
         let before = shard.clone();
         if let Some(alignment) = repair::align(&zero, &shard, time(START)) {
@@ -107,7 +107,7 @@ proptest! {
 /// The driest shard gets from the fullest, and debt no more than the other holds.
 #[test]
 fn the_driest_gets_from_the_fullest() {
-    let mut world = World::sharded(&[terms(400_000, 1, 1000)], 4);
+    let mut world = World::new(&[terms(400_000, 1, 1000)], 4);
     for (shard, tokens) in [(0, 60_000), (1, -500_000), (2, 100_000), (3, 5_000)] {
         shift(&mut world.items.get_mut(&Shard::new(shard)).unwrap().state, &limit(LIMITS[0]), tokens - 100_000, 0);
     }
@@ -119,7 +119,7 @@ fn the_driest_gets_from_the_fullest() {
 #[test]
 fn an_expiry_is_put_off_below_half_the_time() {
     let at = |left: Option<i64>| {
-        let mut state = full(&crate::table::config(&[]), 2, START);
+        let mut state = full(&[], 2, START);
         state.expires = left.map(|left| START / 1000 + left);
         state
     };
@@ -133,11 +133,10 @@ fn an_expiry_is_put_off_below_half_the_time() {
 
 #[test]
 fn a_late_alignment_keeps_newer_terms() {
-    let mut world = World::sharded(&[terms(8_000, 8_000, 1000)], 2);
-    let of = limit(LIMITS[0]);
-    set_limits(&mut world, Scope::Zero, &of, terms(4_000, 4_000, 1000));
+    let mut world = World::new(&[terms(8_000, 8_000, 1000)], 2);
+    set_limits(&mut world, Scope::Zero, 0, terms(4_000, 4_000, 1000));
     let (zero, seen) = (world.zero().clone(), world.state(Shard::new(1)).clone());
     let alignment = repair::align(&zero, &seen, time(START)).unwrap();
-    set_limits(&mut world, Scope::All, &of, terms(2_000, 2_000, 1000));
+    set_limits(&mut world, Scope::All, 0, terms(2_000, 2_000, 1000));
     assert!(!world.apply(&Write::Align { shard: Shard::new(1), seen, alignment }));
 }

@@ -37,27 +37,13 @@ pub fn time(millis: i64) -> EpochMillis {
     EpochMillis::new(millis).unwrap()
 }
 
-pub fn terms(capacity: i64, refill: i64, period: i64) -> Terms {
+pub const fn terms(capacity: i64, refill: i64, period: i64) -> Terms {
     Terms { capacity: Millitokens::new(capacity), refill: Millitokens::new(refill), period }
-}
-
-/// The reserved limit, as clients create it.
-pub fn write_units() -> Terms {
-    terms(1_000_000, 1_000_000, 1000)
 }
 
 /// Amounts of the first limits.
 pub fn amounts(millitokens: &[i64]) -> Amounts {
     LIMITS.iter().zip(millitokens).map(|(name, amount)| (limit(name), *amount)).collect()
-}
-
-pub fn key(shard: Shard) -> BucketKey<'static> {
-    BucketKey {
-        namespace: Namespace::new("TQ5vSMvQTm4").unwrap(),
-        entity: Entity::new("user-1").unwrap(),
-        resource: Resource::new("api").unwrap(),
-        shard,
-    }
 }
 
 /// A number from 1 to below `2^bits`, of any magnitude.
@@ -79,20 +65,15 @@ pub fn any_terms() -> impl Strategy<Value = Vec<Terms>> {
     prop::collection::vec(one, 1..=LIMITS.len())
 }
 
-/// A bucket item that holds its share of each limit.
-pub fn full(config: &BTreeMap<Limit<'static>, Terms>, shards: u32, at: i64) -> State {
+/// A bucket item with the first limits and the reserved one, that holds its share of each.
+pub fn full(of: &[Terms], shards: u32, at: i64) -> State {
     let shards = count(shards);
-    let limits = config.iter().map(|(limit, terms)| {
-        let tokens = terms.share(limit, shards).capacity;
-        (limit.clone(), LimitState { tokens, consumed: Millitokens::default(), terms: *terms })
+    let names = LIMITS.iter().zip(of.iter().copied()).chain([(&Limit::WRITE_UNITS, terms(1_000_000, 1_000_000, 1000))]);
+    let limits = names.map(|(name, terms)| {
+        let tokens = terms.share(&limit(name), shards).capacity;
+        (limit(name), LimitState { tokens, consumed: Millitokens::default(), terms })
     });
     BucketState { last_refill: time(at), shards, expires: None, bytes: 500, limits: limits.collect() }
-}
-
-/// The first limits and the reserved one.
-pub fn config(terms: &[Terms]) -> BTreeMap<Limit<'static>, Terms> {
-    let divided = LIMITS.iter().zip(terms).map(|(name, terms)| (limit(name), *terms));
-    divided.chain([(limit(Limit::WRITE_UNITS), write_units())]).collect()
 }
 
 /// Adds tokens to a limit, and to what was consumed of it.
@@ -102,20 +83,18 @@ pub fn shift(state: &mut State, limit: &Limit<'static>, tokens: i64, consumed: i
     state.consumed = Millitokens::new(state.consumed.get() + consumed);
 }
 
-/// Takes everything that a shard stores of the divided limits.
-pub fn drain(world: &mut World, shard: Shard) {
-    let Some(mut item) = world.items.get(&shard).cloned() else { return };
-    let stored: Amounts = item.state.divided().map(|(limit, of)| (limit.clone(), of.tokens.get().max(0))).collect();
-    stored.iter().for_each(|(limit, stored)| shift(&mut item.state, limit, -stored, *stored));
-    world.client_put(shard, Some(item), &stored);
-}
-
 /// An item of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     pub state: State,
     /// Whether clients have marked it with `vu = 0`.
     pub has_vu: bool,
+}
+
+impl From<State> for Item {
+    fn from(state: State) -> Self {
+        Self { state, has_vu: false }
+    }
 }
 
 /// The rules that a history can break.
@@ -137,8 +116,8 @@ pub struct World {
     pub now: i64,
     pub items: BTreeMap<Shard, Item>,
     pub stream: Vec<Change>,
-    /// What is configured: what clients create items with.
-    pub config: BTreeMap<Limit<'static>, Terms>,
+    /// What is configured for the first limits.
+    pub config: Vec<Terms>,
     /// How long an item lives after a slow path, in seconds.
     pub ttl: Option<i64>,
     pub exact: Exact,
@@ -148,30 +127,13 @@ pub struct World {
 }
 
 impl World {
-    /// A bucket that a client has just created.
-    pub fn new(terms: &[Terms]) -> Self {
-        let config = config(terms);
-        let state = full(&config, 1, START);
-        let mut world = Self {
-            now: START,
-            items: BTreeMap::new(),
-            stream: Vec::new(),
-            config,
-            ttl: None,
-            exact: Exact::default(),
-            faults: Vec::new(),
-            delivered: 0,
-        };
-        world.client_put(Shard::ZERO, Some(Item { state, has_vu: false }), &Amounts::new());
-        world
-    }
-
-    /// A bucket of full shards.
-    pub fn sharded(terms: &[Terms], shards: u32) -> Self {
-        let mut world = Self::new(terms);
+    /// A bucket of so many full shards.
+    pub fn new(terms: &[Terms], shards: u32) -> Self {
+        let (config, exact) = (terms.to_vec(), Exact::default());
+        let (items, stream, faults) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut world = Self { now: START, items, stream, config, ttl: None, exact, faults, delivered: 0 };
         for shard in 0..shards {
-            let item = Item { state: full(&world.config, shards, START), has_vu: false };
-            world.client_put(Shard::new(shard), Some(item), &Amounts::new());
+            world.client_put(Shard::new(shard), Some(full(terms, shards, START).into()), &Amounts::new());
         }
         world
     }
@@ -187,15 +149,6 @@ impl World {
     /// The plain items; `None` if clients have marked one of them.
     pub fn states(&self) -> Option<States> {
         self.items.iter().map(|(shard, item)| (!item.has_vu).then(|| (*shard, item.state.clone()))).collect()
-    }
-
-    /// The sum over all shards of what they hold of each divided limit, and of what was consumed.
-    pub fn sums(&self) -> Amounts {
-        let mut sums = Amounts::new();
-        for (limit, state) in self.items.values().flat_map(|item| item.state.divided()) {
-            *sums.entry(limit.clone()).or_default() += state.tokens.get() + state.consumed.get();
-        }
-        sums
     }
 
     /// The next records, after some that have been delivered before.
@@ -220,17 +173,20 @@ impl World {
             Some(new) => self.items.insert(shard, new.clone()),
             None => self.items.remove(&shard),
         };
-        let kind = match (&old, &new) {
-            _ if old == new => return,
-            (None, _) => ChangeKind::Created,
-            (Some(_), Some(_)) => ChangeKind::Updated,
-            (Some(_), None) => ChangeKind::Removed,
-        };
+        if old == new {
+            return;
+        }
         self.stream.push(BucketChange {
-            bucket: key(shard),
+            bucket: BucketKey {
+                namespace: Namespace::new("TQ5vSMvQTm4").unwrap(),
+                entity: Entity::new("user-1").unwrap(),
+                resource: Resource::new("api").unwrap(),
+                shard,
+            },
             sequence: SequenceNumber::parse(&format!("1{:024}", self.stream.len())).unwrap(),
             created: time(self.now / 1000 * 1000),
-            kind,
+            // The keeper goes by the images.
+            kind: ChangeKind::Updated,
             old: image(old),
             new: image(new),
         });

@@ -1,6 +1,6 @@
 //! The keeper's writes: the conditions under which the table takes them, and what each must leave as it was.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Debug};
 
 use tidegate_domain::{
     bucket::{Limit, Shard},
@@ -11,7 +11,7 @@ use tidegate_domain::{
     tokens::Millitokens,
 };
 
-use crate::table::{Item, Rule, State, States, World, shift};
+use crate::table::{Amounts, Item, Rule, START, State, States, World, shift};
 
 /// A write, with what its conditions compare.
 #[derive(Clone, Debug)]
@@ -124,88 +124,74 @@ impl World {
     /// Carries out a write if its conditions hold, and tests what it does; whether it is written.
     pub fn apply(&mut self, write: &Write) -> bool {
         let Some(after) = write.outcome(&self.items) else { return false };
-        let sums = self.sums();
+        let before: States =
+            after.keys().filter_map(|shard| Some((*shard, self.items.get(shard)?.state.clone()))).collect();
         match write {
-            Write::Refill { shard, refill, .. } => self.test_refill(*shard, &after[shard], refill),
+            Write::Refill { shard, .. } => self.test_refill(*shard, &before[shard], &after[shard]),
             Write::Align { shard, .. } => self.exact.settle(*shard, after.get(shard), self.now),
-            Write::Increase { plan, .. } => self.test_increase(plan, &after),
-            Write::Move { transfer, .. } => {
-                let Move { limit, from, to, tokens } = transfer;
-                self.exact.take(*from, limit, tokens.get(), self.now);
-                self.exact.take(*to, limit, -tokens.get(), self.now);
-                if tokens.get() <= 0 || overfull(&after[to]).any(|overfull| overfull == limit) {
+            Write::Increase { plan, .. } => {
+                for Split { donor, targets, .. } in &plan.splits {
+                    let parts =
+                        [donor].into_iter().chain(targets).map(|shard| (*shard, after[shard].clone())).collect();
+                    self.exact.split((*donor, &before[donor]), &parts, self.now);
+                }
+                // A raise is what clients do to siblings: a share shrinks to what it always should have been.
+                plan.raises.iter().for_each(|shard| self.exact.settle(*shard, after.get(shard), self.now));
+            }
+            Write::Move { transfer: Move { limit, from, to, tokens: moved }, .. } => {
+                self.exact.take(*from, limit, moved.get(), self.now);
+                self.exact.take(*to, limit, -moved.get(), self.now);
+                if moved.get() <= 0 || tokens(&after[to], limit) > share(&after[to], limit) {
                     self.fault(Rule::NeverRaises, write);
                 }
             }
         }
-        for (shard, state) in &after {
-            if !self.exact.excess(*shard, state, self.now).is_empty() {
-                self.fault(Rule::CoversExact, write);
-            }
+        if after.iter().any(|(shard, state)| !self.exact.excess(*shard, state, self.now).is_empty()) {
+            self.fault(Rule::CoversExact, write);
         }
-        for (shard, state) in after {
-            self.put(shard, Some(Item { state, has_vu: false }));
-        }
-        if matches!(write, Write::Increase { .. } | Write::Move { .. }) && !self.conserves(write, &sums) {
+        if matches!(write, Write::Increase { .. } | Write::Move { .. }) && sums(&before) != sums(&after) {
             self.fault(Rule::Conserves, write);
         }
+        after.into_iter().for_each(|(shard, state)| self.put(shard, Some(state.into())));
         true
     }
 
-    fn fault(&mut self, rule: Rule, write: &Write) {
-        self.faults.push((rule, format!("{} ms: {write:?}", self.now - crate::table::START)));
+    fn fault(&mut self, rule: Rule, what: &impl Debug) {
+        self.faults.push((rule, format!("{} ms: {what:?}", self.now - START)));
     }
 
-    fn test_refill(&mut self, shard: Shard, after: &State, refill: &Refill<'static>) {
-        let before = self.state(shard).clone();
+    fn test_refill(&mut self, shard: Shard, before: &State, after: &State) {
         let elapsed = i128::from(after.last_refill.get() - before.last_refill.get());
         let mut rounded = Vec::new();
         for (limit, LimitState { tokens: had, terms, .. }) in &before.limits {
-            let has = tokens(&after, limit);
-            let period =
-                i128::from(terms.period) * if limit.is_write_units() { 1 } else { i128::from(before.shards.get()) };
-            let gained = i128::from(has.get() - had.get()) * period;
+            let has = tokens(after, limit);
+            let shards = if limit.is_write_units() { 1 } else { before.shards.get() };
+            let gained = i128::from(has.get() - had.get()) * i128::from(terms.period) * i128::from(shards);
             let accrued = elapsed * i128::from(terms.refill.get());
-            let share = after.share(limit, &after.limits[limit]).capacity;
-            if gained > accrued || has > share.max(*had) {
-                self.faults.push((Rule::NeverRaises, format!("{limit}: {refill:?} of {before:?}")));
+            if gained > accrued || has > share(after, limit).max(*had) {
+                self.fault(Rule::NeverRaises, &(limit, before, after));
             }
-            if refill.credits.contains_key(limit) && gained < accrued {
-                rounded.push(limit.clone());
+            if 0 < gained && gained < accrued {
+                rounded.push(limit);
             }
         }
         // Rounding may take less than a millitoken, where the limits have no common moment without it.
-        if self.exact.excess(shard, after, self.now).iter().all(|(limit, more)| rounded.contains(limit) && *more == 1) {
+        if self.exact.excess(shard, after, self.now).iter().all(|(limit, more)| rounded.contains(&limit) && *more == 1)
+        {
             self.exact.settle(shard, Some(after), self.now);
         }
     }
-
-    fn test_increase(&mut self, plan: &Plan<'static>, after: &States) {
-        for Split { donor, targets, .. } in &plan.splits {
-            let parts = [donor].into_iter().chain(targets).map(|shard| (*shard, after[shard].clone())).collect();
-            let before = self.state(*donor).clone();
-            self.exact.split((*donor, &before), &parts, self.now);
-        }
-        // A raise is what clients do to siblings: the shard's share shrinks to what it always should have been.
-        for shard in &plan.raises {
-            self.exact.settle(*shard, after.get(shard), self.now);
-        }
-    }
-
-    /// Whether the sums are what they were. A limit that the donor did not have begins with a share on new shards.
-    fn conserves(&self, write: &Write, before: &BTreeMap<Limit<'static>, i64>) -> bool {
-        let is_new = |limit: &Limit<'static>| match write {
-            Write::Increase { plan, .. } => plan
-                .splits
-                .iter()
-                .any(|split| !self.state(split.donor).limits.contains_key(limit) && split.tokens.contains_key(limit)),
-            _ => false,
-        };
-        self.sums().iter().all(|(limit, sum)| before.get(limit) == Some(sum) || is_new(limit))
-    }
 }
 
-/// The limits of which a shard holds more than its share.
-fn overfull(state: &State) -> impl Iterator<Item = &Limit<'static>> {
-    state.limits.iter().filter(|(limit, of)| of.tokens > state.share(limit, of).capacity).map(|(limit, _)| limit)
+fn share(state: &State, limit: &Limit<'static>) -> Millitokens {
+    state.share(limit, &state.limits[limit]).capacity
+}
+
+/// What shards hold of each divided limit together.
+fn sums(states: &States) -> Amounts {
+    let mut sums = Amounts::new();
+    for (limit, of) in states.values().flat_map(State::divided) {
+        *sums.entry(limit.clone()).or_default() += of.tokens.get();
+    }
+    sums
 }
