@@ -88,6 +88,23 @@ proptest! {
     }
 }
 
+/// Clocks of storage nodes differ.
+#[test]
+fn a_late_record_counts_in_the_current_second() {
+    let changes = taken(&[(1000, 4_000), (1, 5_000), (1, 6_000)]).stream;
+    let mut late = changes.clone();
+    late[2].created = time(late[1].created.get() - 1_000);
+    assert_eq!(activity::fold(late)[0].demand, activity::fold(changes)[0].demand);
+}
+
+#[test]
+fn what_is_given_back_is_no_demand() {
+    let mut world = taken(&[(0, 5_000)]);
+    Client::new(Version::V17, 0).adjust(&mut world, Shard::ZERO, &limit(LIMITS[0]), 2_000);
+    let demand = only(&world, 1).demand[&limit(LIMITS[0])];
+    assert_eq!((demand.mean().get(), demand.largest().get()), (1_500, 5_000));
+}
+
 /// An item's `tc` counts since its creation: the first plain image after a `vu` shows no demand.
 #[test]
 fn a_bucket_without_its_mark_shows_no_demand() {

@@ -178,7 +178,9 @@ impl Client {
 
 /// Writes an item from which so much is taken.
 fn take(world: &mut World, shard: Shard, mut item: Item, taken: &Amounts) {
-    taken.iter().for_each(|(limit, taken)| shift(&mut item.state, limit, -taken, *taken));
+    for (limit, taken) in taken {
+        shift(&mut item.state, limit, -taken, *taken);
+    }
     world.client_put(shard, Some(item), taken);
 }
 

@@ -26,7 +26,9 @@ fn any_shards() -> impl Strategy<Value = (World, u32)> {
                 let mut item = world.items[&Shard::ZERO].clone();
                 item.state.shards = count(1 << known.min(doublings));
                 item.state.last_refill = time(START - age);
-                LIMITS.iter().for_each(|name| shift(&mut item.state, &limit(name), i64::from(tokens) * age, 1));
+                for name in LIMITS {
+                    shift(&mut item.state, &limit(name), i64::from(tokens) * age, 1);
+                }
                 world.client_put(Shard::new(shard % (1 << doublings)), Some(item), &amounts(&[]));
             }
             (world, 1 << doublings)

@@ -141,7 +141,8 @@ impl World {
             Write::Move { transfer: Move { limit, from, to, tokens: moved }, .. } => {
                 self.exact.take(*from, limit, moved.get(), self.now);
                 self.exact.take(*to, limit, -moved.get(), self.now);
-                if moved.get() <= 0 || tokens(&after[to], limit) > share(&after[to], limit) {
+                let overdraws = moved.get() <= 0 || tokens(&after[from], limit).get() < 0;
+                if overdraws || tokens(&after[to], limit) > share(&after[to], limit) {
                     self.fault(Rule::NeverRaises, write);
                 }
             }
@@ -152,7 +153,9 @@ impl World {
         if matches!(write, Write::Increase { .. } | Write::Move { .. }) && sums(&before) != sums(&after) {
             self.fault(Rule::Conserves, write);
         }
-        after.into_iter().for_each(|(shard, state)| self.put(shard, Some(state.into())));
+        for (shard, state) in after {
+            self.put(shard, Some(state.into()));
+        }
         true
     }
 
