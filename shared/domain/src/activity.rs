@@ -101,7 +101,10 @@ impl<'a> Activity<'a> {
                 self.has_new_count = true;
                 self.demand.clear();
             }
-            self.count_demand(before, after, created);
+            // An item counts consumption since its creation. Without the image before, nothing tells how much is new.
+            if !matches!(old, BucketImage::Unfamiliar(_)) {
+                self.count_demand(before, after, created);
+            }
         }
         self.image = new;
     }

@@ -1,19 +1,21 @@
-//! What a batch shows: each record counts once, where it belongs.
+//! Activity: each record of a batch counts once, and only as what was consumed now.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tidegate_domain::{
-    activity::{self, Activity, Demand, Trail},
+    activity::{self, Activity},
     bucket::Shard,
-    tokens::Millitokens,
 };
 
-use crate::model::{START, World, Write, limit, terms};
+use crate::{
+    clients::{Client, Scope, Version, set_limits},
+    table::{LIMITS, START, World, amounts, count, limit, terms, time},
+};
 
-/// A bucket of one shard from which so much is taken, each time so many milliseconds after the one before.
+/// A bucket from which so much is taken, each time so many milliseconds after the one before.
 fn taken(taken: &[(i64, i64)]) -> World {
-    let mut world = World::new(&[terms(i64::from(u32::MAX), 1, 1000)]);
+    let mut world = World::new(&[terms(i64::from(u32::MAX), 1, 1000)], 1);
     take(&mut world, taken);
     world
 }
@@ -21,7 +23,7 @@ fn taken(taken: &[(i64, i64)]) -> World {
 fn take(world: &mut World, taken: &[(i64, i64)]) {
     for (wait, taken) in taken {
         world.now += wait;
-        assert!(world.acquire(Shard::ZERO, &[*taken]));
+        Client::new(Version::V17, 0).acquire(world, 0, &amounts(&[*taken]));
     }
 }
 
@@ -29,13 +31,14 @@ fn acquires() -> impl Strategy<Value = Vec<(i64, i64)>> {
     prop::collection::vec((prop_oneof![0..300_i64, 0..5_000_i64], 1..100_000_i64), 1..40)
 }
 
-fn only(mut activities: Vec<Activity<'_>>) -> Activity<'_> {
+fn only(world: &World, from: usize) -> Activity<'static> {
+    let mut activities = activity::fold(world.stream[from..].to_vec());
     assert_eq!(activities.len(), 1);
     activities.remove(0)
 }
 
 proptest! {
-    /// Records that come again in a batch, alone or as a tail, leave no trace.
+    /// Records that a batch repeats, alone or as a tail, leave no trace.
     #[test]
     fn a_repeated_record_counts_once(
         acquires in acquires(), again in prop::collection::vec((any::<usize>(), 1..10_usize), 0..8),
@@ -48,41 +51,12 @@ proptest! {
             batch.extend_from_within(end.saturating_sub(records)..);
             batch.extend(rest);
         }
-        prop_assert_eq!(activity::fold(batch, |_| None), activity::fold(changes, |_| None));
+        prop_assert_eq!(activity::fold(batch), activity::fold(changes));
     }
 
-    /// However a stream is cut into batches, the level is what it is after one batch, and a second that lies in
-    /// several batches is as busy in the last of them.
     #[test]
-    fn a_trail_is_recalled(acquires in acquires(), size in 1..9_usize) {
-        let changes = taken(&acquires).stream;
-        let (mut trail, mut busiest) = (None, Millitokens::default());
-        for batch in changes.chunks(size) {
-            let activity = only(activity::fold(batch.to_vec(), |_| trail.take()));
-            busiest = busiest.max(activity.demand.get(&limit("rpd")).map_or(busiest, Demand::a_second));
-            trail = activity.trail();
-        }
-        let whole = only(activity::fold(changes, |_| None));
-        prop_assert_eq!(trail.as_ref().map(Trail::level), whole.level.as_ref());
-        prop_assert_eq!(busiest, whole.demand[&limit("rpd")].a_second());
-    }
-
-    /// The demand is that of the shards that there are now.
-    #[test]
-    fn a_doubling_begins_the_demand_anew(before in acquires(), after in acquires()) {
-        let mut world = taken(&before);
-        let seen = world.zero().shards;
-        world.apply(&Write::Double { seen });
-        let doubled = world.stream.len();
-        take(&mut world, &after);
-        let since = only(activity::fold(world.stream[doubled..].to_vec(), |_| None));
-        prop_assert_eq!(only(activity::fold(world.stream, |_| None)).demand, since.demand);
-    }
-
-    /// The busiest second is the one in which most was consumed, and all that was consumed in it.
-    #[test]
-    fn the_busiest_second_is_what_was_consumed_in_it(acquires in acquires()) {
-        let changes = taken(&acquires).stream;
+    fn the_busiest_second_is_what_it_consumed(acquires in acquires()) {
+        let world = taken(&acquires);
         let mut seconds: BTreeMap<i64, i64> = BTreeMap::new();
         let mut now = START;
         for (wait, taken) in &acquires {
@@ -90,10 +64,55 @@ proptest! {
             *seconds.entry(now / 1000).or_default() += taken;
         }
         let (sum, busiest) = (seconds.values().sum::<i64>(), *seconds.values().max().unwrap());
-        let activity = only(activity::fold(changes, |_| None));
-        let demand = activity.demand[&limit("rpd")];
+        let activity = only(&world, 0);
+        let demand = activity.demand[&limit(LIMITS[0])];
         prop_assert_eq!(demand.a_second().get(), busiest);
-        prop_assert_eq!(demand.within(2500).get(), busiest * 5 / 2);
+        prop_assert_eq!(demand.within(std::time::Duration::from_millis(2500)).get(), busiest * 5 / 2);
         prop_assert_eq!(demand.mean().get(), sum / i64::try_from(acquires.len()).unwrap());
+        prop_assert_eq!(demand.largest().get(), acquires.iter().map(|(_, taken)| *taken).max().unwrap());
+        prop_assert_eq!((activity.first_created, activity.created), (time(START / 1000 * 1000), time(now / 1000 * 1000)));
+        prop_assert_eq!((activity.first, activity.last), (world.stream[0].sequence, world.stream.last().unwrap().sequence));
+        prop_assert_eq!(activity.image.plain(), Some(world.zero()));
     }
+
+    /// With twice the shards, each is written half as much.
+    #[test]
+    fn a_doubling_begins_the_demand_anew(before in acquires(), after in acquires()) {
+        let mut world = taken(&before);
+        Client::new(Version::V17, 0).double(&mut world, Shard::ZERO);
+        let doubled = world.stream.len();
+        take(&mut world, &after);
+        let (whole, since) = (only(&world, 0), only(&world, doubled));
+        prop_assert_eq!(whole.demand, since.demand);
+        prop_assert!(whole.has_new_count && !since.has_new_count);
+    }
+}
+
+/// Clocks of storage nodes differ.
+#[test]
+fn a_late_record_counts_in_the_current_second() {
+    let changes = taken(&[(1000, 4_000), (1, 5_000), (1, 6_000)]).stream;
+    let mut late = changes.clone();
+    late[2].created = time(late[1].created.get() - 1_000);
+    assert_eq!(activity::fold(late)[0].demand, activity::fold(changes)[0].demand);
+}
+
+#[test]
+fn what_is_given_back_is_no_demand() {
+    let mut world = taken(&[(0, 5_000)]);
+    Client::new(Version::V17, 0).adjust(&mut world, Shard::ZERO, &limit(LIMITS[0]), 2_000);
+    let demand = only(&world, 1).demand[&limit(LIMITS[0])];
+    assert_eq!((demand.mean().get(), demand.largest().get()), (1_500, 5_000));
+}
+
+/// An item's `tc` counts since its creation: the first plain image after a `vu` shows no demand.
+#[test]
+fn a_bucket_without_its_mark_shows_no_demand() {
+    let mut world = taken(&[(0, 90_000); 900]);
+    set_limits(&mut world, Scope::Marked, 0, terms(90_000_000, 90_000, 1000));
+    let marked = world.stream.len();
+    take(&mut world, &[(1, 2_000)]);
+    let activity = only(&world, marked);
+    assert_eq!(activity.image.plain().map(|state| state.shards), Some(count(1)));
+    assert_eq!(activity.demand, BTreeMap::new());
 }

@@ -1,197 +1,186 @@
-//! The keeper's process: what it remembers, and what it still has to write.
-
-use std::collections::BTreeMap;
+//! The keeper: the real decisions, on batches and on reads, and the writes that are under way.
 
 use tidegate_domain::{
-    activity::{self, Activity, Trail},
-    bucket::{BucketKey, Limit, Shard},
-    level::Level,
-    recent::Recent,
-    refill::{self, Decision, Policy, Refill},
-    repair,
-    sightings::Sightings,
-    split::{self, Step},
+    activity,
+    bucket::Shard,
+    pressure::{self, Policy, Pressure},
+    refill::{self, Decision},
+    repair, split,
     state::ShardCount,
-    tokens::Millitokens,
 };
 
-use crate::model::{State, World, Write, key, time};
+use crate::{
+    table::{Change, State, States, World, count, time},
+    writes::Write,
+};
 
-pub type Items = BTreeMap<Shard, State>;
+/// What becomes of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Written,
+    /// The SDK sends it again.
+    Twice,
+    /// It arrives later; the keeper does not learn of it.
+    Late,
+    Lost,
+}
 
-/// How much of its work the keeper gets done at once; the rest comes later, or never.
+/// Which process handles a batch. All three must agree, because a decision depends on nothing but the images, the
+/// batch, the time and the policy.
 #[derive(Clone, Copy, Debug)]
-pub struct Luck {
-    /// Steps of a split.
-    pub steps: usize,
-    /// Whether refills are written at once.
-    pub refills: bool,
+pub enum Processes {
+    One,
+    TwoInTurn,
+    NewForEachBatch,
 }
 
-impl Luck {
-    pub const GOOD: Self = Self { steps: usize::MAX, refills: true };
+impl Processes {
+    pub const ALL: [Self; 3] = [Self::One, Self::TwoInTurn, Self::NewForEachBatch];
 }
 
-/// A write under way, and what the repair remembers once it is done.
-pub type UnderWay = (Write, Option<State>);
-
+/// The processes of the function, each of which invokes as `functions/bucket-keeper` does. All that one has to itself
+/// are its writes under way.
 pub struct Keeper {
-    pub policy: Policy,
-    pub followed: Recent<BucketKey<'static>, Trail<'static>>,
-    pub found: Sightings,
-    pub settled: Option<ShardCount>,
-    /// Writes under way.
-    pub writes: Vec<UnderWay>,
+    processes: Processes,
+    policy: Policy,
+    invocations: usize,
+    /// The fates of this invocation's writes, in turn.
+    fates: Vec<Fate>,
+    under_way: Vec<(usize, Write)>,
+    /// The kinds of the writes that were written.
+    pub written: Vec<&'static str>,
 }
 
 impl Keeper {
-    pub fn new(min_interval: u32, min_credit: i64) -> Self {
-        Self {
-            policy: Policy { horizon: 4000, min_credit: Millitokens::new(min_credit), min_interval },
-            followed: Recent::new(64),
-            found: Sightings::new(64),
-            settled: None,
-            writes: Vec::new(),
+    pub fn new(processes: Processes, percent: u8) -> Self {
+        let policy = Policy { max_shards: count(64), percent };
+        Self { processes, policy, invocations: 0, fates: Vec::new(), under_way: Vec::new(), written: Vec::new() }
+    }
+
+    fn process(&self) -> usize {
+        match self.processes {
+            Processes::One => 0,
+            Processes::TwoInTurn => self.invocations % 2,
+            Processes::NewForEachBatch => self.invocations,
         }
     }
 
-    /// The process ends; what it sent goes on.
-    pub fn forget(&mut self) {
-        (self.followed, self.found, self.settled) = (Recent::new(64), Sightings::new(64), None);
+    /// Handles all records that are new.
+    pub fn catch_up(&mut self, world: &mut World) {
+        let batch = world.deliver(usize::MAX, 0);
+        self.handle(world, batch, &[Fate::Written]);
     }
 
-    /// A batch of records comes in, the first `again` of them not for the first time.
-    pub fn deliver(&mut self, world: &mut World, records: usize, again: usize, luck: Luck) {
-        let batch = world.read(records, again);
-        let activities = activity::fold(batch, |bucket| self.followed.get(bucket).cloned());
-        let is_overfull = |activity: &&Activity<'static>| activity.image.plain().is_some_and(State::is_overfull);
-        let (overfull, others): (Vec<_>, Vec<_>) = activities.iter().partition(is_overfull);
-        for activity in others {
-            self.keep(world, activity, None, luck);
+    /// Handles a batch.
+    pub fn handle(&mut self, world: &mut World, batch: Vec<Change>, fates: &[Fate]) {
+        (self.fates, self.invocations) = (fates.to_vec(), self.invocations + 1);
+        let now = time(world.now);
+        let activities = activity::fold(batch);
+        for activity in &activities {
+            let Some(state) = activity.image.plain() else { continue };
+            let decision = refill::decide(activity, state, now);
+            self.carry_out(world, activity.bucket.shard, state, decision);
         }
         let zero = activities.iter().find(|activity| activity.bucket.shard == Shard::ZERO);
-        let fresh = match zero.and_then(|zero| zero.image.plain()) {
-            Some(zero) if zero.shards > ShardCount::ONE && self.settled != Some(zero.shards) => {
-                self.settle(world, luck)
+        let Some((zero, state)) = zero.and_then(|zero| Some((zero, zero.image.plain()?))) else { return };
+        if state.shards > ShardCount::ONE && zero.has_new_count {
+            for (shard, state) in self.complete(world).unwrap_or_default() {
+                let decision = refill::decide_idle(&state, now);
+                self.carry_out(world, shard, &state, decision);
             }
-            _ => None,
-        };
-        for activity in overfull {
-            self.keep(world, activity, fresh.as_ref(), luck);
         }
-        for activity in &activities {
-            if let Some(trail) = activity.trail() {
-                self.followed.put(activity.bucket.clone(), trail);
-            }
+        // Whether writes spread over the shards is not asked here: the tests of the pressure do.
+        if let Pressure::High(doubled) = pressure::measure(zero, state, now, &self.policy)
+            && let Some(states) = world.states()
+            && states.get(&Shard::ZERO).is_some_and(|zero| zero.shards == state.shards)
+            && let Some(plan) = split::plan(&states, doubled)
+        {
+            self.send(world, Write::Increase { seen: states, plan });
         }
     }
 
-    fn keep(&mut self, world: &mut World, activity: &Activity<'static>, fresh: Option<&Items>, luck: Luck) {
-        let Activity { bucket, level: Some(level), demand, has_split, .. } = activity else { return };
-        let level = match fresh.and_then(|fresh| fresh.get(&bucket.shard)) {
-            Some(state) => Level::found([level.clone()], state, time(world.now)),
-            None => level.clone(),
-        };
-        let state = level.seen();
-        let is_settled = state.shards == ShardCount::ONE || self.settled == Some(state.shards);
-        if bucket.shard == Shard::ZERO && state.is_overfull() && !is_settled {
-            return;
+    /// Creates the missing shards; the shards, if they are complete now.
+    fn complete(&mut self, world: &mut World) -> Option<States> {
+        let mut states = world.states()?;
+        let shards = states.get(&Shard::ZERO)?.shards;
+        if !split::is_supported(shards) {
+            return None;
         }
-        let decision = if demand.is_empty() && *has_split {
-            refill::decide_idle(&level, time(world.now), &self.policy)
-        } else {
-            refill::decide(&level, demand, time(world.now), &self.policy)
-        };
-        if let Decision::Refill(refill) = decision {
-            self.check(&refill, state, world.now);
-            let write = Write::Refill { shard: bucket.shard, seen: state.clone(), refill };
-            self.start(world, (write, None), luck.refills);
+        if let Some(plan) = split::plan(&states, shards) {
+            let write = Write::Increase { seen: states.clone(), plan: plan.clone() };
+            self.send(world, write).then_some(())?;
+            split::apply(&plan, &mut states);
         }
+        Some(states)
     }
 
-    /// What is true of every refill that is planned.
-    fn check(&self, refill: &Refill<'_>, seen: &State, now: i64) {
-        let Policy { min_credit, min_interval, .. } = self.policy;
-        assert!(now - seen.last_refill.get() >= i64::from(min_interval), "too soon");
-        assert!(seen.last_refill < refill.until && refill.until <= time(now), "neither now nor before");
-        assert!(refill.credits.values().all(|credit| *credit > Millitokens::default()), "a credit of nothing");
-        let is_filled = |(limit, credit): (&Limit<'_>, &Millitokens)| {
-            let state = &seen.limits[limit];
-            state.tokens.get() + credit.get() == seen.share(limit, state).capacity.get()
-        };
-        let is_worth_it = refill.credits.values().any(|credit| *credit >= min_credit);
-        assert!(is_worth_it || !refill.trims.is_empty() || refill.credits.iter().any(is_filled), "too little");
-    }
-
-    /// Reads all shards and takes the steps that are missing; the shards, if all are done.
-    pub fn settle(&mut self, world: &mut World, luck: Luck) -> Option<Items> {
-        let mut items = world.items.clone();
-        let mut taken = 0;
-        while let Some(step) = split::next(&items) {
-            let write = match &step {
-                Step::Split(split) => Write::Split { donor: items[&split.donor].clone(), split: split.clone() },
-                Step::Raise { shard, shards } => Write::Raise { shard: *shard, shards: *shards },
-            };
-            if !self.start(world, (write, None), taken < luck.steps) {
-                return None;
+    /// Repairs the bucket.
+    pub fn repair(&mut self, world: &mut World, fates: &[Fate]) {
+        (self.fates, self.invocations) = (fates.to_vec(), self.invocations + 1);
+        let at = time(world.now);
+        match world.items.get(&Shard::ZERO).map(|item| &item.state) {
+            Some(zero) if zero.shards > ShardCount::ONE && !zero.is_expired(at) => {}
+            _ => return,
+        }
+        let Some(mut states) = self.complete(world) else { return };
+        let zero = states[&Shard::ZERO].clone();
+        let mut lost = Vec::new();
+        for (shard, state) in &mut states {
+            let mut is_known = true;
+            if *shard != Shard::ZERO
+                && let Some(alignment) = repair::align(&zero, state, at)
+            {
+                let write = Write::Align { shard: *shard, seen: state.clone(), alignment: alignment.clone() };
+                is_known = self.send(world, write);
+                repair::apply(&alignment, state);
             }
-            split::apply(&step, &mut items);
-            taken += 1;
-        }
-        self.settled = items.get(&Shard::ZERO).map(|zero| zero.shards);
-        Some(items)
-    }
-
-    /// The repair; how many writes it made or began.
-    pub fn repair(&mut self, world: &mut World, luck: Luck) -> usize {
-        let before = world.stream.len() + self.writes.len();
-        let mut items = world.items.clone();
-        if split::next(&items).is_some() {
-            match self.settle(world, luck) {
-                Some(settled) => items = settled,
-                None => return 1,
+            let decision = refill::decide_idle(state, at);
+            if is_known && let Decision::Refill(refill) = &decision {
+                is_known = self.carry_out(world, *shard, state, decision.clone());
+                *state = refill.applied_to(state.clone());
+            }
+            if !is_known {
+                lost.push(*shard);
             }
         }
-        let Some(zero) = items.get(&Shard::ZERO).cloned() else { return 0 };
-        for (shard, mut state) in items {
-            let alignment = (shard != Shard::ZERO).then(|| repair::align(&zero, &state, time(world.now))).flatten();
-            if let Some(alignment) = alignment {
-                repair::apply(&alignment, &mut state);
-                if !self.start(world, (Write::Align { shard, alignment }, None), luck.steps > 0) {
-                    continue;
-                }
-            }
-            let (key, now) = (key(shard), time(world.now));
-            let followed = self.followed.get(&key).map(|trail| trail.level().clone());
-            let level =
-                Level::found([followed, Some(self.found.see(&key, &state, now))].into_iter().flatten(), &state, now);
-            let decision = refill::decide_idle(&level, now, &self.policy);
-            if let Decision::Refill(refill) = decision {
-                self.check(&refill, &state, world.now);
-                let after = refill.applied_to(state.clone());
-                let write = Write::Refill { shard, seen: state, refill };
-                self.start(world, (write, Some(after)), luck.refills);
-            }
+        states.retain(|shard, _| !lost.contains(shard));
+        for transfer in repair::rebalance(&states, at) {
+            self.send(world, Write::Move { seen: states.clone(), transfer });
         }
-        world.stream.len() + self.writes.len() - before
     }
 
-    /// Begins a write: done now, or left for later. Whether it is done.
-    fn start(&mut self, world: &mut World, under_way: UnderWay, now: bool) -> bool {
-        self.writes.push(under_way);
-        now && self.write(world, self.writes.len() - 1, false)
+    fn carry_out(&mut self, world: &mut World, shard: Shard, seen: &State, decision: Decision<'static>) -> bool {
+        let Decision::Refill(refill) = decision else { return false };
+        self.send(world, Write::Refill { shard, seen: seen.clone(), refill })
     }
 
-    /// Carries out a write that is under way, which may come again.
-    pub fn write(&mut self, world: &mut World, at: usize, again: bool) -> bool {
-        let under_way = self.writes.swap_remove(at);
-        let is_written = world.apply(&under_way.0);
-        if let ((Write::Refill { shard, .. }, Some(after)), true) = (&under_way, is_written) {
-            self.found.see(&key(*shard), after, time(world.now));
-        }
-        if again {
-            self.writes.push(under_way);
+    /// Sends a write; whether the keeper learns that it is written.
+    fn send(&mut self, world: &mut World, write: Write) -> bool {
+        self.fates.rotate_left(1);
+        let fate = self.fates[0];
+        let is_written = matches!(fate, Fate::Written | Fate::Twice) && self.write(world, &write);
+        if fate == Fate::Twice {
+            self.write(world, &write);
+        } else if fate == Fate::Late {
+            self.under_way.push((self.process(), write));
         }
         is_written
+    }
+
+    fn write(&mut self, world: &mut World, write: &Write) -> bool {
+        let is_written = world.apply(write);
+        self.written.extend(is_written.then(|| write.kind()));
+        is_written
+    }
+
+    /// A late write of any process arrives, maybe not for the last time.
+    pub fn arrive(&mut self, world: &mut World, at: usize, again: bool) {
+        self.under_way.sort_by_key(|(process, _)| *process);
+        if let Some((_, write)) = self.under_way.get(at % self.under_way.len().max(1)).cloned() {
+            self.write(world, &write);
+            if !again {
+                self.under_way.remove(at % self.under_way.len());
+            }
+        }
     }
 }

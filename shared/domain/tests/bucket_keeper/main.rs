@@ -1,16 +1,19 @@
-//! The laws of the bucket keeper: however its writes meet those of the clients, no token comes from
-//! nowhere, none that could be credited is lost for good, and what is done comes to rest.
+//! Proof of the bucket keeper's rules on a model of its clients and its table.
 //!
-//! The model is a bucket's items, written by clients and by the keeper under the conditions of their
-//! writes; the stream of these writes; and a keeper that gets it late, in any batches, again, and with or
-//! without its memory, while its own writes come late or twice.
+//! The model is the items of one bucket and their stream. Clients write to it as zae-limiter 0.10 and 0.17 do. The
+//! keeper decides with the real code, and each of its writes applies under the conditions that the table checks.
+//! Records come late, again and in any batches; writes come late, twice or never; and any process handles a batch.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
 mod activity;
+mod clients;
+mod exact;
+mod histories;
 mod keeper;
-mod limits_hold;
-mod model;
 mod pressure;
 mod refills;
+mod repairs;
 mod splits;
+mod table;
+mod writes;

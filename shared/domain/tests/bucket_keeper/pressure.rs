@@ -4,156 +4,155 @@ use proptest::prelude::*;
 use tidegate_domain::{
     activity,
     bucket::Shard,
-    pressure::{self, Policy, Pressure},
-    state::ShardCount,
+    pressure::{self, Policy, Pressure, Spread, SpreadCheck},
+    refill::MAX_AGE,
     tokens::Millitokens,
 };
 
-use crate::{
-    keeper::{Keeper, Luck},
-    model::{Change, World, Write, count, limit, terms, time},
-};
+use crate::table::{LIMITS, START, State, World, any_magnitude, count, limit, shift, terms, time};
 
-fn policy() -> Policy {
-    Policy { max_shards: count(64), percent: 80 }
+/// The start of a second.
+const SECOND: i64 = START / 1000 * 1000;
+
+/// Takes a write unit, and so much of the first limit, from a shard.
+fn write(world: &mut World, shard: u32, taken: i64) {
+    let mut item = world.items[&Shard::new(shard)].clone();
+    shift(&mut item.state, &limit("wcu"), -1000, 1000);
+    shift(&mut item.state, &limit(LIMITS[0]), -taken, taken);
+    world.put(Shard::new(shard), Some(item));
 }
 
-/// A bucket that is no limit to anybody, with so many shards.
-fn spread(shards: u32) -> World {
-    let mut world = World::new(&[terms(1 << 50, 1 << 40, 1000)]);
-    while world.zero().shards < count(shards) {
-        double(&mut world);
-    }
-    world
+fn measure(world: &World, from: usize, later: i64) -> Pressure {
+    let policy = Policy { max_shards: count(64), percent: 80 };
+    let activities = activity::fold(world.stream[from..].to_vec());
+    pressure::measure(&activities[0], activities[0].image.plain().unwrap(), time(world.now + later), &policy)
 }
 
-fn double(world: &mut World) {
-    let seen = world.zero().shards;
-    assert!(world.apply(&Write::Double { seen }));
-    assert!(Keeper::new(1000, 1000).settle(world, Luck::GOOD).is_some());
-}
-
-/// What one batch shows of shard 0.
-fn measure(batch: &[Change]) -> Pressure {
-    let zero = |change: &&Change| change.bucket.shard == Shard::ZERO;
-    let activities = activity::fold(batch.iter().filter(zero).cloned().collect(), |_| None);
-    let Some(activity) = activities.first() else { return Pressure::Bearable };
-    pressure::measure(activity, activity.image.plain().unwrap(), &policy())
-}
-
-/// Two seconds of so many writes a second to any shard, of which a partition takes 1,000; then a refill.
-fn rush(world: &mut World, a_second: u32, shard: impl Fn(u32) -> u32) -> Pressure {
+/// A second with so many writes of a shard 0 of so many bytes, decided on so much later.
+fn second(shards: u32, bytes: u32, writes: u32, taken: i64, later: i64) -> Pressure {
+    let mut world = World::new(&[terms(64_000_000, 64_000_000, 1000)], shards);
+    world.now = SECOND;
+    let state = &mut world.items.get_mut(&Shard::ZERO).unwrap().state;
+    (state.bytes, state.last_refill) = (bytes, time(SECOND));
     let records = world.stream.len();
-    for _ in 0..2 {
-        world.now = world.now / 1000 * 1000;
-        for shard in world.items.keys().copied().collect::<Vec<_>>() {
-            let mut state = world.items[&shard].clone();
-            state.limits.get_mut(&limit("wcu")).unwrap().tokens = Millitokens::new(1_000_000);
-            state.last_refill = time(world.now);
-            world.put(shard, Some(state));
-        }
-        for at in 0..a_second {
-            world.now += i64::from(at % (a_second / 1000 + 1) == 0);
-            world.acquire(Shard::new(shard(at)), &[1000]);
-        }
-        world.now += 1000;
-    }
-    measure(&world.stream[records..])
-}
-
-/// Whether the writes of a bucket spread over its newest shards, since shard 0 had so much.
-fn spreads(world: &World, then: Millitokens) -> bool {
-    let shards = world.zero().shards.get();
-    let newest = world.items.range(Shard::new(shards / 2)..).map(|(_, state)| state);
-    pressure::spreads(newest, then, pressure::written(world.zero()))
+    (0..writes).for_each(|_| write(&mut world, 0, taken));
+    measure(&world, records, later)
 }
 
 #[test]
-fn two_thousand_writes_a_second_need_four_shards() {
-    let mut world = spread(1);
-    let mut then = pressure::written(world.zero());
-    let mut shards = Vec::new();
-    for _ in 0..6 {
-        let count = world.zero().shards;
-        match rush(&mut world, 2000, |at| at % count.get()) {
-            Pressure::High(doubled) => {
-                assert!(count == ShardCount::ONE || spreads(&world, then));
-                assert_eq!(Some(doubled), count.doubled());
-                double(&mut world);
-                then = pressure::written(world.zero());
-            }
-            Pressure::Bearable => {}
-            Pressure::AtLimit => panic!("{count:?}"),
-        }
-        shards.push(world.zero().shards.get());
-    }
-    assert_eq!(shards, [2, 4, 4, 4, 4, 4]);
-}
-
-/// The parent of a cascade is written on shard 0, however many shards it has.
-#[test]
-fn a_parent_is_doubled_once() {
-    let mut world = spread(2);
-    let then = pressure::written(world.zero());
-    for _ in 0..4 {
-        assert_eq!(rush(&mut world, 1000, |_| 0), Pressure::High(count(4)));
-        assert!(!spreads(&world, then));
-    }
+fn pressure_counts_write_units() {
+    let check = |bytes, writes, pressure| assert_eq!(second(1, bytes, writes, 1, 0), pressure, "{bytes} {writes}");
+    check(1024, 800, Pressure::High(count(2)));
+    check(1024, 799, Pressure::Bearable);
+    check(1025, 400, Pressure::High(count(2)));
+    check(1025, 399, Pressure::Bearable);
+    check(0, 800, Pressure::High(count(2)));
 }
 
 #[test]
-fn there_is_a_most() {
-    let mut world = spread(64);
-    assert_eq!(rush(&mut world, 900, |_| 0), Pressure::AtLimit);
-    let mut world = spread(32);
-    assert_eq!(rush(&mut world, 900, |_| 0), Pressure::High(count(64)));
+fn old_records_are_no_pressure() {
+    let max_age = i64::try_from(MAX_AGE.as_millis()).unwrap();
+    assert_eq!(second(1, 500, 900, 1, max_age), Pressure::High(count(2)));
+    assert_eq!(second(1, 500, 900, 1, max_age + 1), Pressure::Bearable);
+}
+
+#[test]
+fn a_bucket_has_64_shards_at_most() {
+    assert_eq!(second(32, 500, 900, 1, 0), Pressure::High(count(64)));
+    assert_eq!(second(64, 500, 900, 1, 0), Pressure::AtLimit);
+}
+
+/// With four shards, a share would be 16,000,000.
+#[test]
+fn a_share_covers_the_largest_acquire() {
+    assert_eq!(second(2, 500, 900, 16_000_000, 0), Pressure::High(count(4)));
+    assert_eq!(second(2, 500, 900, 16_000_001, 0), Pressure::Indivisible);
+}
+
+/// A batch with half of a second's writes shows too few; that write units have run low shows the rest.
+#[test]
+fn low_write_units_complete_a_short_batch() {
+    let short = |left: i64, writes: u32, millis: i64| {
+        let mut world = World::new(&[terms(64_000_000, 64_000_000, 1000)], 1);
+        world.now = SECOND + millis;
+        let state = &mut world.items.get_mut(&Shard::ZERO).unwrap().state;
+        shift(state, &limit("wcu"), left - 1_000_000 + i64::from(writes) * 1000, 0);
+        state.last_refill = time(SECOND);
+        (0..writes).for_each(|_| write(&mut world, 0, 0));
+        measure(&world, 1, 0)
+    };
+    // By the end of the second, 999 millitokens less than all accrue.
+    let low = 200_000 - 999_000;
+    assert_eq!(short(low - 1, 400, 0), Pressure::High(count(2)));
+    assert_eq!(short(low, 400, 0), Pressure::Bearable);
+    assert_eq!(short(low - 1, 399, 0), Pressure::Bearable);
+    assert_eq!(short(low - 1, 400, 1_000), Pressure::Bearable);
+}
+
+/// Checks `zero` and `newest` write units after an earlier one.
+fn spread(shards: u32, millis: i64, zero: i64, newest: i64) -> Spread {
+    let at = |millis, zero, newest| {
+        let [zero, newest] = [zero, newest].map(|units| {
+            let mut state: State = World::new(&[], 1).zero().clone();
+            shift(&mut state, &limit("wcu"), 0, 7_000_000 + units * 1000);
+            state
+        });
+        SpreadCheck::new(time(START + millis), &zero, [&newest])
+    };
+    at(millis, zero, newest).spread_since(&at(0, 0, 0), count(shards))
+}
+
+/// Writes spread if the newer half of the shards have a quarter of the writes of shard 0 each, since the last check.
+#[test]
+fn spread_is_judged_since_the_last_check() {
+    assert_eq!(spread(2, 1000, 800, 200), Spread::Even);
+    assert_eq!(spread(2, 1000, 800, 199), Spread::Uneven);
+    assert_eq!(spread(8, 1000, 800, 800), Spread::Even);
+    assert_eq!(spread(8, 1000, 800, 799), Spread::Uneven);
+    assert_eq!(spread(2, 1000, 200, 0), Spread::Uneven);
+    assert_eq!(spread(2, 1000, 199, 0), Spread::TooSoon);
+    assert_eq!(spread(2, 60_000, 800, 800), Spread::Even);
+    assert_eq!(spread(2, 60_001, 800, 800), Spread::Unknown);
+    for (millis, zero, newest) in [(-1, 800, 800), (1000, -1, 800), (1000, 800, -1)] {
+        assert_eq!(spread(2, millis, zero, newest), Spread::Unknown);
+    }
+}
+
+/// A check adds up the newer shards.
+#[test]
+fn a_check_adds_the_newest_shards() {
+    let mut world = World::new(&[], 4);
+    (0..4).for_each(|shard| (0..=shard).for_each(|_| write(&mut world, shard, 0)));
+    let check = SpreadCheck::new(time(START), world.zero(), [world.state(Shard::new(2)), world.state(Shard::new(3))]);
+    assert_eq!((check.zero, check.newest), (Millitokens::new(1000), Millitokens::new(7000)));
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// A request a second is no pressure, however the stream is cut, and whatever the write units say.
+    /// A write a second is no pressure, however the stream is cut, and however few write units are left.
     #[test]
     fn a_quiet_bucket_is_left_alone(
-        write_units in -2_000_000..=1_000_000_i64, idle in 0..10_000_000_i64, refills in any::<bool>(), batches in prop::collection::vec(1..200_usize, 1..9),
+        left in -2_000_000..=1_000_000_i64, idle in any_magnitude(23), size in 1..200_usize, refills in any::<bool>(),
     ) {
-        let mut world = spread(1);
-        let mut state = world.zero().clone();
-        state.limits.get_mut(&limit("wcu")).unwrap().tokens = Millitokens::new(write_units);
-        world.put(Shard::ZERO, Some(state));
+        let mut world = World::new(&[], 1);
+        let state = &mut world.items.get_mut(&Shard::ZERO).unwrap().state;
+        shift(state, &limit("wcu"), left - 1_000_000, 0);
         world.now += idle;
-        for _ in 0..7_200 {
+        for _ in 0..1_000 {
             world.now += 1000;
-            let mut state = world.zero().clone();
             if refills {
-                // A refill that leaves the write units as they are.
-                state.last_refill = time(world.now);
+                // Of a client that leaves the write units as they are.
+                world.items.get_mut(&Shard::ZERO).unwrap().state.last_refill = time(world.now);
             }
-            let units = state.limits.get_mut(&limit("wcu")).unwrap();
-            units.tokens = Millitokens::new(units.tokens.get() - 1000);
-            units.consumed = Millitokens::new(units.consumed.get() + 1000);
-            world.put(Shard::ZERO, Some(state));
+            write(&mut world, 0, 0);
         }
-        let mut records = &world.stream[..];
-        for size in batches.iter().cycle() {
-            let (batch, rest) = records.split_at(records.len().min(*size));
-            prop_assert_eq!(measure(batch), Pressure::Bearable);
-            records = rest;
-            if rest.is_empty() {
-                break;
-            }
+        for from in (1..=1_000).step_by(size) {
+            let to = (from + size).min(world.stream.len());
+            let activities = activity::fold(world.stream[from..to].to_vec());
+            let state = activities[0].image.plain().unwrap();
+            let policy = Policy { max_shards: count(64), percent: 80 };
+            prop_assert_eq!(pressure::measure(&activities[0], state, activities[0].created, &policy), Pressure::Bearable);
         }
-    }
-
-    /// Clients draw shards at random: then their writes spread.
-    #[test]
-    fn random_draws_spread(doublings in 1..4_u32, draws in prop::collection::vec(any::<u32>(), 512)) {
-        let mut world = spread(1 << doublings);
-        let then = pressure::written(world.zero());
-        prop_assert!(!spreads(&world, then));
-        for draw in draws {
-            prop_assert!(world.acquire(Shard::new(draw % (1 << doublings)), &[1000]));
-        }
-        prop_assert!(spreads(&world, then));
     }
 }

@@ -1,299 +1,316 @@
-//! Refills: what accrues is credited in the end, and then the keeper rests.
+//! Refills: what one refill credits, and when it pays.
 
 use proptest::prelude::*;
 use tidegate_domain::{
     activity,
-    bucket::Shard,
-    level::Level,
-    refill::{self, Decision},
-    state::{BucketImage, Share, Terms},
+    bucket::{Limit, Shard},
+    refill::{self, Decision, MAX_AGE, Refill},
+    state::{LimitState, Terms},
     tokens::Millitokens,
 };
 
 use crate::{
-    keeper::{Keeper, Luck},
-    model::{self, LIMITS, START, State, World, Write, limit, terms, time, ugly, ugly_terms},
+    clients::{Acquired, Client, Version, drain},
+    exact::Exact,
+    keeper::{Fate, Keeper, Processes},
+    table::{LIMITS, START, State, World, amounts, any_magnitude, any_terms, count, full, limit, shift, terms, time},
 };
 
-/// Terms by which a bucket fills within some months, also on one of many shards.
-fn fills_in_time(terms: Vec<Terms>) -> Vec<Terms> {
-    let most = |terms: &Terms| (terms.refill.get() * 10_000_000_000 / terms.period).max(1);
-    terms
-        .into_iter()
-        .map(|terms| Terms { capacity: terms.capacity.min(Millitokens::new(most(&terms))), ..terms })
-        .collect()
+fn tokens(state: &State, name: &'static str) -> i64 {
+    state.limits[&limit(name)].tokens.get()
 }
 
-/// The longest that a limit of a shard takes to fill up.
-fn longest(world: &World) -> i64 {
-    let times = world.items.values().flat_map(|state| {
-        state.limits.iter().map(|(limit, limit_state)| {
-            let share = state.share(limit, limit_state);
-            let room = (share.capacity.get() - limit_state.tokens.get()).max(0);
-            i64::try_from(share.time_for(u128::try_from(room).unwrap())).unwrap()
-        })
-    });
-    times.max().unwrap()
-}
-
-fn is_stocked(world: &World) -> bool {
-    world.items.values().all(|state| {
-        state.limits.iter().all(|(limit, limit_state)| {
-            limit_state.tokens.get() * 16 >= state.share(limit, limit_state).capacity.get() * 15
-        })
+/// A shard with anything from debt to more than its share.
+fn any_state() -> impl Strategy<Value = State> {
+    (any_terms(), 0..4_u32, [-9..=18_i64, -1..=8, 0..=8]).prop_map(|(terms, doublings, eighths)| {
+        let mut state = full(&terms, 1 << doublings, START);
+        for (name, eighths) in LIMITS.iter().zip(eighths) {
+            let share = state.limits.get(&limit(name)).map_or(0, |of| of.tokens.get());
+            shift(&mut state, &limit(name), share * eighths / 8 - share, 0);
+        }
+        state
     })
 }
 
-fn drain(world: &mut World) {
-    for shard in world.items.keys().copied().collect::<Vec<_>>() {
-        let state = &world.items[&shard];
-        let taken: Vec<_> = LIMITS.iter().filter_map(|name| state.limits.get(&limit(name))).collect();
-        let taken: Vec<_> = taken.into_iter().map(|state| state.tokens.get().max(0)).collect();
-        world.acquire(shard, &taken);
-    }
-}
-
-/// A bucket from which clients take, four times a batch, what its limits give; for so long, after a while
-/// in which it comes to that.
-struct Busy {
-    world: World,
-    keeper: Keeper,
-    /// What is taken beside what accrues.
-    taken: Vec<i64>,
-}
-
-impl Busy {
-    fn new(terms: &[Terms], horizon: u32) -> Self {
-        let (world, mut keeper) = (World::new(terms), Keeper::new(1000, 1));
-        keeper.policy.horizon = horizon;
-        let mut busy = Self { world, keeper, taken: vec![0; terms.len()] };
-        // They leave enough for the horizon and a second.
-        let left = |terms: &Terms| terms.capacity.get() - terms.refill.get() * i64::from(horizon + 1000) / terms.period;
-        let taken: Vec<_> = terms.iter().map(left).collect();
-        busy.world.acquire(Shard::ZERO, &taken);
-        busy.keep(&[1000], i64::from(horizon) + 10_000);
-        assert!(busy.world.zero().last_refill > time(START));
-        busy
-    }
-
-    fn keep(&mut self, every: &[i64], millis: i64) {
-        let end = self.world.now + millis;
-        for every in every.iter().cycle() {
-            if self.world.now >= end {
-                break;
-            }
-            for _ in 0..4 {
-                self.world.now += every / 4;
-                self.acquire();
-            }
-            self.keeper.deliver(&mut self.world, usize::MAX, 0, Luck::GOOD);
-        }
-    }
-
-    fn acquire(&mut self) {
-        let elapsed = u128::try_from(self.world.now - START).unwrap();
-        let zero = self.world.zero();
-        let wanted = LIMITS.iter().zip(&self.taken).map(|(name, taken)| {
-            let accrued = i64::try_from(share_of(zero, name).accrued(elapsed)).unwrap();
-            (accrued - taken).min(zero.limits[&limit(name)].tokens.get())
-        });
-        let wanted: Vec<_> = wanted.collect();
-        assert!(self.world.acquire(Shard::ZERO, &wanted));
-        self.taken.iter_mut().zip(wanted).for_each(|(taken, wanted)| *taken += wanted);
-    }
-}
-
-/// What a limit got since an earlier state of shard 0, and what it was to get.
-fn got(before: &State, after: &State, name: &'static str) -> (i64, i64) {
-    let held = |state: &State| state.limits[&limit(name)].tokens.get() + state.limits[&limit(name)].consumed.get();
-    let elapsed = u128::try_from(after.last_refill.get() - before.last_refill.get()).unwrap();
-    let due = share_of(after, name).accrued(elapsed);
-    (held(after) - held(before), i64::try_from(due).unwrap())
-}
-
-fn share_of(state: &State, name: &'static str) -> Share {
-    state.limits[&limit(name)].terms.share(&limit(name), state.shards)
+fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 proptest! {
-    /// A drained shard that nobody draws is filled up to 15 in 16 within two repairs and twice the time that it
-    /// takes to fill up: a limit of some millitokens can lose one to rounding. Then it is left alone.
+    /// Without other writes, what a refill admits later is what would have been admitted without it: of each limit
+    /// exactly that, or a millitoken less where no moment has whole millitokens of all.
     #[test]
-    fn an_idle_shard_fills_up(
-        terms in ugly_terms().prop_map(fills_in_time),
-        doublings in 0..5_u32,
-        debt in prop::option::of(1..3_i64),
-        removed in prop::collection::vec(1..16_u32, 0..4),
-        min_credit in prop_oneof![Just(1000), ugly(20)],
-        parts in 1..9_i64,
-        wait in 1..100_000_i64,
-    ) {
-        let mut world = World::new(&terms);
-        let mut keeper = Keeper::new(1000, min_credit);
-        for _ in 0..doublings {
-            let seen = world.zero().shards;
-            world.apply(&Write::Double { seen });
+    fn a_refill_changes_nothing_later(state in any_state(), elapsed in any_magnitude(28), later in any_magnitude(28)) {
+        let (at, now) = (time(START + elapsed), START + elapsed + later);
+        let Decision::Refill(refill) = refill::decide_idle(&state, at) else { return Ok(()) };
+        let after = refill.applied_to(state.clone());
+        prop_assert!(state.last_refill < refill.until && refill.until <= at);
+        prop_assert!(refill.credits.values().all(|credit| credit.get() > 0));
+        prop_assert!(!after.is_overfull());
+        let mut exact = Exact::default();
+        exact.settle(Shard::ZERO, Some(&state), now);
+        let lost = exact.excess(Shard::ZERO, &after, now);
+        prop_assert!(lost.iter().all(|(_, millitokens)| *millitokens == 1), "{:?} {:?}", lost, refill);
+        // Limits that are not full yet must accrue whole millitokens, if they ever do by then.
+        let is_open = |(limit, of): &(&Limit<'_>, &LimitState)| of.tokens < after.share(limit, of).capacity;
+        let open: Vec<_> = after.limits.iter().filter(is_open).collect();
+        let grains = open.iter().map(|(limit, of)| after.share(limit, of).grain());
+        let grain = grains.fold(1, |a, b| a / gcd(a, b) * b);
+        if refill.until.since(state.last_refill).as_millis() >= grain {
+            prop_assert_eq!(lost, []);
+        } else {
+            let credit = |limit| refill.credits.get(limit).map_or(0, |credit| credit.get());
+            prop_assert!(open.iter().all(|(limit, _)| credit(limit) >= 1000), "{:?}", refill);
         }
-        keeper.repair(&mut world, Luck::GOOD);
-        drain(&mut world);
-        for shard in removed {
-            world.put(Shard::new(shard), None);
-        }
-        if let Some(times) = debt {
-            world.adjust(&limit(LIMITS[0]), -times * terms[0].capacity.get());
-        }
-        keeper.repair(&mut world, Luck::GOOD);
-        let gap = longest(&world) / parts + wait.max(1000);
-        let mut repairs = 0;
-        while !is_stocked(&world) {
-            world.now += gap;
-            keeper.repair(&mut world, Luck::GOOD);
-            repairs += 1;
-            prop_assert!(repairs <= 2 * parts + 2);
-        }
-        for wait in [gap; 16].into_iter().chain([60_000, 3_600_000, 400_000_000_000]) {
-            world.now += wait;
-            prop_assert_eq!(keeper.repair(&mut world, Luck::GOOD), 0);
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    /// Where all limits accrue whole millitokens in the time from one refill to the next, nothing is lost.
-    #[test]
-    fn rounding_takes_nothing(
-        a_second in ugly(23), a_minute in ugly(16), every in prop::collection::vec(1000..2000_i64, 1..9),
-    ) {
-        let terms = [terms(a_second * 60, a_second, 1000), terms(a_minute * 60_000, a_minute * 60, 60_000)];
-        let mut busy = Busy::new(&terms, 4000);
-        let before = busy.world.zero().clone();
-        busy.keep(&every, 300_000);
-        let world = &busy.world;
-        prop_assert!(world.now - world.zero().last_refill.get() <= 6_000);
-        for name in &LIMITS[..2] {
-            let (got, due) = got(&before, world.zero(), name);
-            // A fraction from before may have made a millitoken.
-            prop_assert!((due..=due + 1).contains(&got), "{}: {} of {}", name, got, due);
-        }
+        let mut refilled = Exact::default();
+        refilled.settle(Shard::ZERO, Some(&after), now);
+        prop_assert_eq!(refilled.excess(Shard::ZERO, &state, now), []);
     }
 
-    /// Where they do not, the fractions that a refill leaves are kept.
+    /// An idle shard is refilled by the first process that reads it, until it holds half or nothing comes.
     #[test]
-    fn a_fraction_of_a_millitoken_is_kept(
-        terms in prop::collection::vec((ugly(23), ugly(13)), 1..3), every in prop::collection::vec(1000..2000_i64, 1..9),
-    ) {
-        // What accrues in a second is worth taking: where nobody can take anything, no record tells of it.
-        let slowest = |refill: i64, period: i64| period.min(refill * 200);
-        let large = |(refill, period): (i64, i64)| {
-            let period = slowest(refill, period);
-            model::terms(refill * 600_000 / period + 600_000, refill, period)
-        };
+    fn an_idle_shard_fills_up(terms in any_terms(), doublings in 1..5_u32, waits in prop::collection::vec(any_magnitude(24), 1..9)) {
+        let large = |terms: Terms| Terms { capacity: terms.capacity.max(Millitokens::new(64_000)), ..terms };
         let terms: Vec<_> = terms.into_iter().map(large).collect();
-        let mut busy = Busy::new(&terms, 4000);
-        let before = busy.world.zero().clone();
-        busy.keep(&every, 300_000);
-        let world = &busy.world;
-        for name in &LIMITS[..terms.len()] {
-            let (got, due) = got(&before, world.zero(), name);
-            prop_assert!((due - 1..=due + 1).contains(&got), "{}: {} of {}", name, got, due);
+        let mut world = World::new(&terms, 1 << doublings);
+        for shard in 0..1 << doublings {
+            drain(&mut world, Shard::new(shard));
+        }
+        let first = terms.iter().map(|terms| terms.capacity.get() * terms.period / terms.refill.get()).max().unwrap();
+        let mut keeper = Keeper::new(Processes::NewForEachBatch, 80);
+        for wait in [first + (1 << 26) * 16].into_iter().chain(waits) {
+            world.now += wait;
+            keeper.repair(&mut world, &[Fate::Written]);
+            for item in world.items.values() {
+                let is_stocked = |(limit, of): (&_, &LimitState)| {
+                    of.tokens.get() * 2 >= item.state.share(limit, of).capacity.get() - 1
+                };
+                prop_assert!(item.state.limits.iter().all(is_stocked), "{:?}", item);
+            }
+        }
+        prop_assert_eq!(keeper.written.len(), 1 << doublings, "once each");
+    }
+
+    /// The keeper's own record is no reason for another write, and neither is a repeated batch.
+    #[test]
+    fn a_refill_is_not_followed_by_another(terms in any_terms(), wait in 0..9_000_i64, later in any_magnitude(24)) {
+        for processes in Processes::ALL {
+            let (mut world, mut keeper) = (World::new(&terms, 1), Keeper::new(processes, 80));
+            drain(&mut world, Shard::ZERO);
+            world.now += wait;
+            keeper.catch_up(&mut world);
+            let (written, records) = (keeper.written.len(), world.stream.len());
+            for again in [0, 9, 1] {
+                world.now += later;
+                let batch = world.deliver(usize::MAX, again);
+                keeper.handle(&mut world, batch, &[Fate::Written]);
+            }
+            let more = keeper.written.len() - written;
+            prop_assert!(more == 0 || (written == 0 && more == 1), "{} after {} records", more, records);
         }
     }
 }
 
-proptest! {
-    /// The keeper's own record is no reason for another write.
-    #[test]
-    fn a_refill_is_not_followed_by_another(terms in ugly_terms(), wait in 1000..100_000_i64, later in ugly(20)) {
-        let (mut world, mut keeper) = (World::new(&terms), Keeper::new(1000, 1));
-        drain(&mut world);
-        keeper.deliver(&mut world, usize::MAX, 0, Luck::GOOD);
-        world.now += wait;
-        world.acquire(Shard::ZERO, &[0; 3]);
-        keeper.deliver(&mut world, usize::MAX, 0, Luck::GOOD);
-        world.now += later;
-        let records = world.stream.len();
-        keeper.deliver(&mut world, usize::MAX, 0, Luck::GOOD);
-        prop_assert_eq!(world.stream.len(), records);
+/// Decides on a bucket of 100 tokens and one a second, full 90 seconds ago. One batch took `taken` in two acquires at
+/// once, so many milliseconds before.
+fn decide(taken: i64, later: i64, change: impl Fn(&mut State)) -> Decision<'static> {
+    let mut world = World::new(&[terms(100_000, 100_000, 100_000)], 1);
+    world.now = START / 1000 * 1000 + 90_000;
+    let state = &mut world.items.get_mut(&Shard::ZERO).unwrap().state;
+    state.last_refill = time(world.now - 90_000);
+    change(state);
+    (0..2).for_each(|_| _ = Client::new(Version::V10, 0).acquire(&mut world, 0, &amounts(&[taken / 2])));
+    let activities = activity::fold(world.stream[1..].to_vec());
+    refill::decide(&activities[0], activities[0].image.plain().unwrap(), time(world.now + later))
+}
+
+fn is_refill(decision: &Decision<'_>) -> bool {
+    matches!(decision, Decision::Refill(_))
+}
+
+#[test]
+fn a_refill_is_due_when_tokens_run_low() {
+    // At 10 tokens a second, 100 millitokens are left.
+    let holds = |tokens: i64| move |state: &mut State| shift(state, &limit(LIMITS[0]), tokens - 100_000, 0);
+    assert!(is_refill(&decide(10_000, 1_000, holds(10_100))));
+    assert_eq!(decide(10_000, 0, holds(10_100)), Decision::Enough);
+    assert_eq!(decide(1_000, 1_000, holds(100_000)), Decision::Enough);
+    // No less than an average acquire is worth a write.
+    let accrued =
+        |millis: i64| move |state: &mut State| state.last_refill = time(state.last_refill.get() + 90_000 - millis);
+    assert!(is_refill(&decide(96_000, 1_000, accrued(48_000))));
+    assert_eq!(decide(96_000, 1_000, accrued(47_999)), Decision::Unprofitable);
+}
+
+#[test]
+fn stale_and_expired_shards_are_left_alone() {
+    let max_age = i64::try_from(MAX_AGE.as_millis()).unwrap();
+    assert!(is_refill(&decide(96_000, max_age, |_| {})));
+    assert_eq!(decide(96_000, max_age + 1, |_| {}), Decision::Stale);
+    let expires = |seconds| move |state: &mut State| state.expires = Some(START / 1000 + 90 + seconds);
+    assert!(is_refill(&decide(96_000, 1_000, expires(2))));
+    assert_eq!(decide(96_000, 1_000, expires(1)), Decision::Expired);
+    let state = State { expires: Some(START / 1000), ..full(&[], 1, START) };
+    assert_eq!(refill::decide_idle(&state, time(START)), Decision::Expired);
+}
+
+/// The slow path of its clients is faster. Write units fill up in a second, but a client of 0.10 doubles the shards
+/// without them.
+#[test]
+fn a_limit_that_fills_soon_is_left_alone() {
+    let quick =
+        |state: &mut State| state.limits.get_mut(&limit(LIMITS[0])).unwrap().terms = terms(100_000, 100_000, 1000);
+    assert!(is_refill(&decide(96_000, 4_000, |_| {})));
+    assert_eq!(decide(96_000, 4_000, quick), Decision::Unprofitable);
+    let few_units = |state: &mut State| shift(state, &limit(Limit::WRITE_UNITS), 2_100 - 1_000_000, 0);
+    assert!(is_refill(&decide(1_000, 4_000, few_units)));
+}
+
+/// Only a read of all shards tells whether the rest belongs to a shard that is missing.
+#[test]
+fn an_overfull_shard_of_several_waits() {
+    let overfull = |shards| {
+        move |state: &mut State| {
+            shift(state, &limit(LIMITS[0]), 300_000, 0);
+            state.shards = count(shards);
+        }
+    };
+    assert_eq!(decide(96_000, 1_000, overfull(2)), Decision::Waiting);
+    let Decision::Refill(Refill { trims, .. }) = decide(96_000, 1_000, overfull(1)) else { panic!("is trimmed") };
+    assert_eq!(trims, [(limit(LIMITS[0]), Millitokens::new(100_000))].into());
+}
+
+/// Whether a shard with a share of 160 tokens is refilled by the repair.
+fn is_due(stored: i64, accrues: i64, capacity: i64) -> bool {
+    let mut state = full(&[terms(capacity, 1, 1)], 1, START);
+    shift(&mut state, &limit(LIMITS[0]), stored - capacity, 0);
+    // Write units are no reason of their own.
+    shift(&mut state, &limit(Limit::WRITE_UNITS), -1, 0);
+    is_refill(&refill::decide_idle(&state, time(START + accrues)))
+}
+
+#[test]
+fn an_idle_shard_is_refilled_when_low() {
+    // Below half, a sixteenth is worth a write.
+    assert!(is_due(79_999, 10_000, 160_000));
+    assert!(!is_due(80_000, 10_000, 160_000));
+    assert!(!is_due(79_999, 9_999, 160_000));
+    // Nearly dry, a token is; or all that there is room for.
+    assert!(is_due(9_999, 1_000, 160_000));
+    assert!(!is_due(10_000, 1_000, 160_000));
+    assert!(!is_due(9_999, 999, 160_000));
+    assert!(is_due(0, 500, 500));
+    assert!(!is_due(0, 499, 500));
+    // More than the share is trimmed.
+    assert!(is_due(160_001, 1, 160_000));
+    assert!(!is_due(160_000, 1, 160_000));
+}
+
+/// Decides on an idle shard that is empty, so many milliseconds after its last refill.
+fn refilled(of: &[Terms], elapsed: i64) -> Option<i64> {
+    let mut state = full(of, 1, START);
+    LIMITS.iter().zip(of).for_each(|(name, of)| shift(&mut state, &limit(name), -of.capacity.get(), 0));
+    match refill::decide_idle(&state, time(START + elapsed)) {
+        Decision::Refill(Refill { until, .. }) => Some(until.get() - START),
+        _ => None,
     }
 }
 
-/// A drained shard does not wait until it can be full.
 #[test]
-fn a_drained_shard_gets_what_there_is() {
-    let mut world = World::new(&[terms(1_000_000, 1_000, 1000)]);
-    let mut keeper = Keeper::new(1000, 5_000);
-    drain(&mut world);
-    let mut tokens = Vec::new();
-    for _ in 0..7 {
-        keeper.repair(&mut world, Luck::GOOD);
-        tokens.push(world.zero().limits[&limit("rpd")].tokens.get());
-        world.now += 2_500;
+fn a_refill_ends_where_rounding_takes_nothing() {
+    // Whole millitokens of both accrue every 21 seconds.
+    let [seven, three] = [terms(100_000, 5_001, 7_000), terms(100_000, 5_002, 3_000)];
+    assert_eq!(refilled(&[seven, three], 50_000), Some(42_000));
+    // In a long time without such a moment, a millitoken is less than a thousandth.
+    let [day, minute] = [terms(100_000, 100_001, 86_399_981), terms(100_000, 100_003, 60_013)];
+    assert_eq!(refilled(&[day, minute], 900_000), Some(900_000));
+    assert_eq!(refilled(&[day, minute], 800_000), None);
+    // A limit that is full by the end is not at the moment before, which suits the other.
+    assert_eq!(refilled(&[terms(100_000, 1, 7_000), terms(4_600, 1_000, 3_001)], 13_999), None);
+}
+
+/// What a bucket costs its clients.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Costs {
+    slow: usize,
+    rejected: usize,
+    writes: usize,
+}
+
+/// Two clients take from a bucket that is full at first, so many millitokens each time, for 400 acquires.
+/// Batches come every second, 0.3 s after it.
+fn simulate(terms: Terms, every: i64, taken: i64, processes: Option<Processes>) -> Costs {
+    let mut world = World::new(&[terms], 1);
+    let mut keeper = processes.map(|processes| Keeper::new(processes, 80));
+    let mut clients = [Client::new(Version::V17, 0), Client::new(Version::V10, 0)];
+    let (mut costs, mut batch) = (Costs::default(), START);
+    for at in 1..=400_usize {
+        let next = START + i64::try_from(at).unwrap() * every;
+        while batch < next {
+            world.now = batch;
+            if let Some(keeper) = &mut keeper {
+                keeper.catch_up(&mut world);
+            }
+            batch += 1_300;
+        }
+        world.now = next;
+        match clients[at % 2].acquire(&mut world, 0, &amounts(&[taken])) {
+            Acquired::Fast => {}
+            Acquired::Slow => costs.slow += 1,
+            Acquired::Rejected => costs.rejected += 1,
+        }
     }
-    assert_eq!(tokens, [0, 0, 5_000, 5_000, 10_000, 10_000, 15_000]);
+    costs.writes = keeper.map_or(0, |keeper| keeper.written.len());
+    costs
+}
+
+/// Without the keeper, and with it, which is the same for any processes.
+fn compare(terms: Terms, every: i64, taken: i64) -> (Costs, Costs) {
+    let [kept, two, new] = Processes::ALL.map(|processes| simulate(terms, every, taken, Some(processes)));
+    assert_eq!((&kept, &kept), (&two, &new));
+    (simulate(terms, every, taken, None), kept)
+}
+
+#[test]
+fn a_refill_replaces_slow_paths() {
+    for (terms, every, taken) in [
+        (terms(60_000, 60_000, 60_000), 1_250, 1_000),
+        (terms(2_000_000, 400_000, 1000), 62, 20_000),
+        (terms(100_000_000, 100_000_000, 60_000), 370, 500_000),
+    ] {
+        let (free, kept) = compare(terms, every, taken);
+        assert!(free.slow > 0 && kept.slow * 2 <= free.slow, "{free:?} {kept:?}");
+        assert_eq!((free.rejected, kept.rejected), (0, 0));
+    }
+}
+
+#[test]
+fn unprofitable_buckets_are_left_alone() {
+    // One fills up within a second; from the other, twice as much is wanted as accrues.
+    for (terms, every) in [(terms(40_000, 40_000, 1000), 31), (terms(60_000, 60_000, 60_000), 500)] {
+        let (free, kept) = compare(terms, every, 1_000);
+        assert!(free.slow > 0);
+        // When the bucket runs low for the first time, one refill pays.
+        assert!(kept.writes <= 1 && (kept.slow, kept.rejected) <= (free.slow, free.rejected), "{free:?} {kept:?}");
+    }
 }
 
 /// Ten tokens a day, beside a thousand a second.
 #[test]
 fn a_slow_limit_gets_its_tokens() {
-    let terms = [terms(10_000, 10_000, 86_400_000), terms(60_000_000, 1_000_000, 1000)];
-    let mut busy = Busy::new(&terms, 4000);
-    let before = busy.world.zero().clone();
-    busy.keep(&[1000, 2000, 1700], 3_600_000);
-    let world = &busy.world;
-    for name in &LIMITS[..2] {
-        let (got, _) = got(&before, world.zero(), name);
-        let due = share_of(world.zero(), name).accrued(3_600_000);
-        assert!(got * 100 >= i64::try_from(due).unwrap() * 99, "{name}: {got} of {due}");
+    let mut world = World::new(&[terms(10_000, 10_000, 86_400_000), terms(60_000_000, 1_000_000, 1000)], 1);
+    let mut keeper = Keeper::new(Processes::TwoInTurn, 80);
+    let mut client = Client::new(Version::V17, 0);
+    drain(&mut world, Shard::ZERO);
+    for _ in 0..3_600 * 4 {
+        world.now += 1_000;
+        for _ in 0..2 {
+            client.acquire(&mut world, 0, &[(limit(LIMITS[1]), 400_000)].into());
+        }
+        keeper.catch_up(&mut world);
     }
-}
-
-/// A bucket that is drained by a batch, which is decided on so much later.
-fn decide(capacity: i64, later: i64, change: impl Fn(&mut State)) -> Decision<'static> {
-    let mut world = World::new(&[terms(capacity, 10_000, 1000)]);
-    drain(&mut world);
-    let mut state = world.zero().clone();
-    change(&mut state);
-    let mut batch = world.read(2, 0);
-    batch[1].new = BucketImage::Plain(state.clone());
-    let activities = activity::fold(batch, |_| None);
-    let policy = Keeper::new(1000, 15_000).policy;
-    refill::decide(&Level::since_refill(state), &activities[0].demand, time(START + later), &policy)
-}
-
-#[test]
-fn a_refill_is_worth_its_write() {
-    let is_refill = |decision: Decision<'_>| matches!(decision, Decision::Refill(_));
-    assert!(is_refill(decide(15_000, 1_500, |_| {})));
-    assert_eq!(decide(15_000, 999, |_| {}), Decision::TooSoon);
-    assert_eq!(decide(15_000, -10_000, |_| {}), Decision::TooSoon);
-    // 14,990 millitokens, or no room for more.
-    assert_eq!(decide(15_000, 1_499, |_| {}), Decision::Enough);
-    assert_eq!(decide(14_999, 60_000, |_| {}), Decision::Enough);
-    // Four times what was asked for in a second: it lasts.
-    let holds = |tokens: i64| {
-        move |state: &mut State| state.limits.get_mut(&limit("rpd")).unwrap().tokens = Millitokens::new(tokens)
-    };
-    assert_eq!(decide(100_000, 60_000, holds(400_000)), decide(100_000, 60_000, holds(400_001)));
-    let expires = |seconds| move |state: &mut State| state.expires = Some(seconds);
-    assert_eq!(decide(15_000, 1_500, expires((START + 1_500) / 1000)), Decision::Expired);
-    assert!(is_refill(decide(15_000, 1_500, expires((START + 1_500) / 1000 + 1))));
-}
-
-/// A limit in debt asks for tokens when it is drawn from, and not when it is refilled.
-#[test]
-fn debt_is_paid_off_without_a_chain_of_refills() {
-    let (mut world, mut keeper) = (World::new(&[terms(100_000, 10_000, 1000)]), Keeper::new(1000, 1));
-    drain(&mut world);
-    keeper.deliver(&mut world, usize::MAX, 0, Luck::GOOD);
-    world.adjust(&limit(LIMITS[0]), -50_000);
-    world.now += 1_500;
-    keeper.deliver(&mut world, usize::MAX, 0, Luck::GOOD);
-    let records = world.stream.len();
-    for _ in 0..20 {
-        world.now += 1_500;
-        keeper.deliver(&mut world, usize::MAX, 0, Luck::GOOD);
-    }
-    assert_eq!(world.stream.len(), records);
+    // Four hours, less the time since the last refill.
+    let due = 10_000 * (world.zero().last_refill.get() - START) / 86_400_000;
+    assert!(tokens(world.zero(), LIMITS[0]) * 100 >= due * 99 && due > 1_600, "{due}: {:?}", world.zero());
+    assert!(keeper.written.len() > 50);
 }

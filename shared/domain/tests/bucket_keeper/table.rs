@@ -1,0 +1,202 @@
+//! The table with the items of one bucket, and its stream.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tidegate_domain::{
+    bucket::{BucketChange, BucketKey, ChangeKind, Entity, Limit, Namespace, Resource, Shard},
+    sequence::SequenceNumber,
+    state::{BucketImage, BucketState, LimitState, ShardCount, Terms, Unfamiliar},
+    time::EpochMillis,
+    tokens::Millitokens,
+};
+
+use crate::exact::Exact;
+
+pub type State = BucketState<'static>;
+pub type States = BTreeMap<Shard, State>;
+pub type Change = BucketChange<'static, BucketImage<'static>>;
+/// Millitokens by limit.
+pub type Amounts = BTreeMap<Limit<'static>, i64>;
+
+/// The limits of a bucket beside the reserved one.
+pub const LIMITS: [&str; 3] = ["rpd", "rpm", "tpm"];
+
+/// An ordinary moment: not at the start of a second.
+pub const START: i64 = 1_767_217_000_371;
+
+pub fn limit(name: &'static str) -> Limit<'static> {
+    Limit::new(name).unwrap()
+}
+
+pub fn count(shards: u32) -> ShardCount {
+    ShardCount::new(shards).unwrap()
+}
+
+pub fn time(millis: i64) -> EpochMillis {
+    EpochMillis::new(millis).unwrap()
+}
+
+pub const fn terms(capacity: i64, refill: i64, period: i64) -> Terms {
+    Terms { capacity: Millitokens::new(capacity), refill: Millitokens::new(refill), period }
+}
+
+/// Amounts of the first limits.
+pub fn amounts(millitokens: &[i64]) -> Amounts {
+    LIMITS.iter().zip(millitokens).map(|(name, amount)| (limit(name), *amount)).collect()
+}
+
+/// A number from 1 to below `2^bits`, of any magnitude.
+pub fn any_magnitude(bits: u32) -> impl Strategy<Value = i64> {
+    (0..bits).prop_flat_map(|bits| (1_i64 << bits)..(2_i64 << bits))
+}
+
+/// The terms of one to three limits: of any size, or such as fill up within a minute.
+///
+/// Clients round the divided refill down to whole millitokens. Multiples of 128 divide evenly, so an exact bucket has
+/// the clients' rate on every shard.
+pub fn any_terms() -> impl Strategy<Value = Vec<Terms>> {
+    let period = prop_oneof![3 => any_magnitude(26), 2 => Just(1000), 2 => Just(60_000)];
+    let one = (any_magnitude(24), any_magnitude(16), period, 500..60_000_i64, prop::bool::weighted(0.7));
+    let one = one.prop_map(|(capacity, refill, period, fills_in, is_quick)| {
+        let refill = refill * 128;
+        terms(if is_quick { (refill * fills_in / period).max(1) } else { capacity }, refill, period)
+    });
+    prop::collection::vec(one, 1..=LIMITS.len())
+}
+
+/// A bucket item with the first limits and the reserved one, that holds its share of each.
+pub fn full(of: &[Terms], shards: u32, at: i64) -> State {
+    let shards = count(shards);
+    let names = LIMITS.iter().zip(of.iter().copied()).chain([(&Limit::WRITE_UNITS, terms(1_000_000, 1_000_000, 1000))]);
+    let limits = names.map(|(name, terms)| {
+        let tokens = terms.share(&limit(name), shards).capacity;
+        (limit(name), LimitState { tokens, consumed: Millitokens::default(), terms })
+    });
+    BucketState { last_refill: time(at), shards, expires: None, bytes: 500, limits: limits.collect() }
+}
+
+/// Adds tokens to a limit, and to what was consumed of it.
+pub fn shift(state: &mut State, limit: &Limit<'static>, tokens: i64, consumed: i64) {
+    let Some(state) = state.limits.get_mut(limit) else { return };
+    state.tokens = Millitokens::new(state.tokens.get() + tokens);
+    state.consumed = Millitokens::new(state.consumed.get() + consumed);
+}
+
+/// An item of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    pub state: State,
+    /// Whether clients have marked it with `vu = 0`.
+    pub has_vu: bool,
+}
+
+impl From<State> for Item {
+    fn from(state: State) -> Self {
+        Self { state, has_vu: false }
+    }
+}
+
+/// The rules that a history can break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// A write of the keeper raises no `V`, and lifts no tokens above a share.
+    NeverRaises,
+    /// An exact bucket holds no more than `min(share, V)`.
+    CoversExact,
+    /// What an exact bucket admits is admitted.
+    Admits,
+    /// Splits and moves change no sum of tokens.
+    Conserves,
+}
+
+/// The table, and what is tested about it.
+#[derive(Debug)]
+pub struct World {
+    pub now: i64,
+    pub items: BTreeMap<Shard, Item>,
+    pub stream: Vec<Change>,
+    /// What is configured for the first limits.
+    pub config: Vec<Terms>,
+    /// How long an item lives after a slow path, in seconds.
+    pub ttl: Option<i64>,
+    pub exact: Exact,
+    pub faults: Vec<(Rule, String)>,
+    /// How many records have been delivered.
+    delivered: usize,
+}
+
+impl World {
+    /// A bucket of so many full shards.
+    pub fn new(terms: &[Terms], shards: u32) -> Self {
+        let (config, exact) = (terms.to_vec(), Exact::default());
+        let (items, stream, faults) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut world = Self { now: START, items, stream, config, ttl: None, exact, faults, delivered: 0 };
+        for shard in 0..shards {
+            world.client_put(Shard::new(shard), Some(full(terms, shards, START).into()), &Amounts::new());
+        }
+        world
+    }
+
+    pub fn zero(&self) -> &State {
+        self.state(Shard::ZERO)
+    }
+
+    pub fn state(&self, shard: Shard) -> &State {
+        &self.items[&shard].state
+    }
+
+    /// The plain items; `None` if clients have marked one of them.
+    pub fn states(&self) -> Option<States> {
+        self.items.iter().map(|(shard, item)| (!item.has_vu).then(|| (*shard, item.state.clone()))).collect()
+    }
+
+    /// The next records, after some that have been delivered before.
+    pub fn deliver(&mut self, records: usize, again: usize) -> Vec<Change> {
+        let from = self.delivered.saturating_sub(again);
+        self.delivered = self.delivered.saturating_add(records).min(self.stream.len());
+        self.stream[from..self.delivered].to_vec()
+    }
+
+    /// A client's write, which takes these amounts.
+    pub fn client_put(&mut self, shard: Shard, item: Option<Item>, taken: &Amounts) {
+        for (limit, taken) in taken {
+            self.exact.take(shard, limit, *taken, self.now);
+        }
+        self.exact.settle(shard, item.as_ref().map(|item| &item.state), self.now);
+        self.put(shard, item);
+    }
+
+    /// Writes an item, and its record if the write changes anything.
+    pub fn put(&mut self, shard: Shard, new: Option<Item>) {
+        let old = match &new {
+            Some(new) => self.items.insert(shard, new.clone()),
+            None => self.items.remove(&shard),
+        };
+        if old == new {
+            return;
+        }
+        self.stream.push(BucketChange {
+            bucket: BucketKey {
+                namespace: Namespace::new("TQ5vSMvQTm4").unwrap(),
+                entity: Entity::new("user-1").unwrap(),
+                resource: Resource::new("api").unwrap(),
+                shard,
+            },
+            sequence: SequenceNumber::parse(&format!("1{:024}", self.stream.len())).unwrap(),
+            created: time(self.now / 1000 * 1000),
+            // The keeper goes by the images.
+            kind: ChangeKind::Updated,
+            old: image(old),
+            new: image(new),
+        });
+    }
+}
+
+fn image(item: Option<Item>) -> BucketImage<'static> {
+    match item {
+        None => BucketImage::Absent,
+        Some(Item { has_vu: true, .. }) => BucketImage::Unfamiliar(Unfamiliar::AwaitsClient),
+        Some(Item { state, .. }) => BucketImage::Plain(state),
+    }
+}
