@@ -73,6 +73,29 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// A refill that pays, and something before the batch and after it that its image does not show.
+fn stale_refill() -> impl Strategy<Value = Vec<Event>> {
+    let waits = [1..90_000_i64, 0..2_500, 0..2_500].prop_map(|waits| waits.map(Event::Wait));
+    let between = [calm_event().boxed(), event().boxed()];
+    (waits, 1..=4_i64, any::<u32>(), between, 1..4_usize, fates(), any::<bool>()).prop_map(
+        |([idle, lag, more], quarters, draw, [hidden, late], records, fates, again)| {
+            let acquire = Event::Acquire(0, draw, [Some(quarters); 3]);
+            let batch = Event::Batch(records, 0, fates);
+            vec![
+                Event::Batch(usize::MAX, 0, vec![Fate::Lost]),
+                idle,
+                acquire,
+                lag,
+                hidden,
+                more,
+                batch,
+                late,
+                Event::Arrive(0, again),
+            ]
+        },
+    )
+}
+
 fn fates() -> impl Strategy<Value = Vec<Fate>> {
     let fate =
         prop_oneof![4 => Just(Fate::Written), 1 => Just(Fate::Twice), 2 => Just(Fate::Late), 1 => Just(Fate::Lost)];
@@ -83,7 +106,10 @@ fn history() -> impl Strategy<Value = History> {
     let skew = prop_oneof![Just(0), 0..5_000_i64];
     let ttl = prop_oneof![2 => Just(None), 1 => (5..1_000_i64).prop_map(Some)];
     let percent = prop_oneof![Just(1_u8), Just(80)];
-    let events = prop_oneof![prop::collection::vec(calm_event(), 1..60), prop::collection::vec(event(), 1..90)];
+    let events = prop_oneof![
+        prop::collection::vec(stale_refill(), 1..9).prop_map(|rounds| rounds.concat()),
+        prop::collection::vec(event(), 1..90),
+    ];
     (any_terms(), ttl, skew, percent, events).prop_map(|(terms, ttl, skew, percent, events)| History {
         terms,
         ttl,

@@ -135,7 +135,7 @@ fn an_expiry_is_put_off_below_half_the_time() {
     assert_eq!(expiry(Some(100), None), None);
 }
 
-/// Clients write terms again, and the limits that a shard does not have yet.
+/// Clients write terms again, limits that a shard does not have yet, and its expiry.
 #[test]
 fn a_late_alignment_changes_nothing_newer() {
     let mut world = World::new(&[terms(8_000, 8_000, 1000); 2], 2);
@@ -152,4 +152,12 @@ fn a_late_alignment_changes_nothing_newer() {
     let changed = late(&world, world.state(shard).clone());
     set_limits(&mut world, Scope::All, 0, terms(2_000, 2_000, 1000));
     assert!(!world.apply(&changed));
+    let expires = |world: &mut World, at: Shard, seconds| {
+        world.items.get_mut(&at).unwrap().state.expires = Some(START / 1000 + seconds);
+    };
+    expires(&mut world, shard, 10);
+    expires(&mut world, Shard::ZERO, 100);
+    let put_off = late(&world, world.state(shard).clone());
+    expires(&mut world, shard, 200);
+    assert!(!world.apply(&put_off));
 }
