@@ -109,15 +109,19 @@ fn a_refill_is_not_followed_by_another() {
     }
 }
 
-/// Decides on a bucket of 100 tokens and one a second, full 90 seconds ago. One batch took `taken` in two acquires at
+/// Decides on a bucket of 100 tokens and one a second, full 90 seconds ago. One batch took `taken` in 80 acquires at
 /// once, so many milliseconds before.
 fn decide(taken: i64, later: i64, change: impl Fn(&mut State)) -> Decision<'static> {
+    decide_after(80, taken, later, change)
+}
+
+fn decide_after(acquires: i64, taken: i64, later: i64, change: impl Fn(&mut State)) -> Decision<'static> {
     let mut world = World::new(&[terms(100_000, 100_000, 100_000)], 1);
     world.now = START / 1000 * 1000 + 90_000;
     let state = &mut world.items.get_mut(&Shard::ZERO).unwrap().state;
     state.last_refill = time(world.now - 90_000);
     change(state);
-    (0..2).for_each(|_| _ = Client::new(Version::V10, 0).acquire(&mut world, 0, &amounts(&[taken / 2])));
+    (0..acquires).for_each(|_| _ = Client::new(Version::V10, 0).acquire(&mut world, 0, &amounts(&[taken / acquires])));
     let activities = activity::fold(world.stream[1..].to_vec());
     refill::decide(&activities[0], activities[0].image.plain().unwrap(), time(world.now + later))
 }
@@ -133,11 +137,13 @@ fn a_refill_is_due_when_tokens_run_low() {
     assert!(is_refill(&decide(10_000, 1_000, holds(10_100))));
     assert_eq!(decide(10_000, 0, holds(10_100)), Decision::Enough);
     assert_eq!(decide(1_000, 1_000, holds(100_000)), Decision::Enough);
-    // No less than an average acquire is worth a write.
+    // No less than half of the limit is worth a write, and no less than 40 average acquires.
     let accrued =
         |millis: i64| move |state: &mut State| state.last_refill = time(state.last_refill.get() + 90_000 - millis);
-    assert!(is_refill(&decide(96_000, 1_000, accrued(48_000))));
-    assert_eq!(decide(96_000, 1_000, accrued(47_999)), Decision::Unprofitable);
+    assert!(is_refill(&decide(96_000, 1_000, accrued(50_000))));
+    assert_eq!(decide(96_000, 1_000, accrued(49_999)), Decision::Unprofitable);
+    assert!(is_refill(&decide_after(60, 96_000, 1_000, accrued(64_000))));
+    assert_eq!(decide_after(60, 96_000, 1_000, accrued(63_999)), Decision::Unprofitable);
 }
 
 #[test]
@@ -158,10 +164,10 @@ fn stale_and_expired_shards_are_left_alone() {
 fn a_limit_that_fills_soon_is_left_alone() {
     let quick =
         |state: &mut State| state.limits.get_mut(&limit(LIMITS[0])).unwrap().terms = terms(100_000, 100_000, 1000);
-    assert!(is_refill(&decide(96_000, 4_000, |_| {})));
-    assert_eq!(decide(96_000, 4_000, quick), Decision::Unprofitable);
-    let few_units = |state: &mut State| shift(state, &limit(Limit::WRITE_UNITS), 2_100 - 1_000_000, 0);
-    assert!(is_refill(&decide(1_000, 4_000, few_units)));
+    assert!(is_refill(&decide(96_000, 3_000, |_| {})));
+    assert_eq!(decide(96_000, 3_000, quick), Decision::Unprofitable);
+    let few_units = |state: &mut State| shift(state, &limit(Limit::WRITE_UNITS), 80_100 - 1_000_000, 0);
+    assert!(is_refill(&decide(1_000, 3_000, few_units)));
 }
 
 /// Only a read of all shards tells whether the rest belongs to a shard that is missing.

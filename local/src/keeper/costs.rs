@@ -1,0 +1,173 @@
+//! What the keeper saves and costs: a bucket's clients in simulated time, with the keeper's refills and without them.
+//!
+//! Nothing is embedded here but the decision itself: one bucket, its clients as a model, and a stream that delivers
+//! late. So an hour of a load takes less than a second.
+
+mod loads;
+mod simulation;
+
+use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use tidegate_domain::bucket::InvalidName;
+
+use self::simulation::Delivery;
+pub use self::{
+    loads::{Aim, Load},
+    simulation::Counts,
+};
+
+/// What to run.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Options {
+    /// Simulated minutes of each load
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=1_440))]
+    pub minutes: u32,
+    /// When acquires come, which shards they draw, and how long calls take
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// As in the template: a batching window of a second. It is not aligned to whole seconds.
+const DELIVERY: Delivery = Delivery { window: 1_000_000, lag: 300_000 };
+
+/// What a slow path reads, in read units: clients since 0.12, and those of 0.10.
+const READS: f64 = 2.5;
+const READS_OF_OLD_CLIENTS: f64 = 1.0;
+
+/// A write unit costs as much as so many read units.
+const WRITE_PRICE: f64 = 5.0;
+
+/// The most that the keeper may add to the price of the table, in percent.
+const MOST_ADDED: f64 = 0.5;
+
+/// A load, with the keeper and without it.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The load.
+    pub load: Load,
+    /// Without the keeper.
+    pub without: Counts,
+    /// The same acquires with the keeper.
+    pub with: Counts,
+}
+
+/// Runs all loads. The same options make the same rows.
+///
+/// # Errors
+/// [`InvalidName`] if a name of the simulated bucket is invalid.
+pub fn run(options: Options) -> Result<Vec<Row>, InvalidName> {
+    let run = |load: &Load, delivery| simulation::run(load, delivery, options.minutes * 60, options.seed);
+    let rows = loads::all().into_iter().map(|load| {
+        let (without, with) = (run(&load, None)?, run(&load, Some(DELIVERY))?);
+        Ok(Row { load, without, with })
+    });
+    rows.collect()
+}
+
+impl Row {
+    /// One line for each requirement that the keeper does not meet.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let Self { load, without, with } = self;
+        let mut problems = Vec::new();
+        let mut check = |is_met: bool, problem: String| {
+            if !is_met {
+                problems.push(format!("{}: {problem}", load.name));
+            }
+        };
+        for (reads, clients) in [(READS, "0.12 to 0.17"), (READS_OF_OLD_CLIENTS, "0.10")] {
+            let added = self.added(reads, false);
+            check(added <= MOST_ADDED, format!("costs {added:.2} % more with the keeper, with clients of {clients}"));
+        }
+        for (what, with, without) in
+            [("slow paths", with.slow, without.slow), ("rejections", with.rejected, without.rejected)]
+        {
+            // A single refill changes which calls meet. Where many slow paths are left, their number then differs by
+            // chance: its standard deviation is about the square root.
+            let chance = if load.aim == Aim::NoHarm { 4 * without.isqrt() } else { 0 };
+            check(with <= without + chance, format!("{with} {what}, and {without} without the keeper"));
+        }
+        let tried = with.refilled + with.lost;
+        match load.aim {
+            Aim::Halve => {
+                check(with.slow * 2 <= without.slow, format!("{} of {} slow paths are left", with.slow, without.slow));
+            }
+            Aim::LeaveAlone => check(tried == 0, format!("{tried} refills, which cannot pay")),
+            Aim::NoHarm => {}
+        }
+        problems
+    }
+
+    /// What the keeper adds to the price, in percent: below zero if it saves.
+    fn added(&self, reads: f64, with_index: bool) -> f64 {
+        let price = |counts: &Counts| {
+            let writes = counts.writes + if with_index { counts.changes } else { 0 };
+            // The repair reads two items with one unit, if it accepts old data.
+            float(writes) * WRITE_PRICE + float(counts.slow) * reads + float(counts.repair_reads) / 2.0
+        };
+        (price(&self.with) / price(&self.without) - 1.0) * 100.0
+    }
+}
+
+/// The table, as the function's README shows it.
+#[must_use]
+pub fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN).set_header([
+        "load",
+        "slow paths, without / with",
+        "rejections, without / with / exact bucket",
+        "write units per 1,000, without / with",
+        "read units per 1,000, without / with",
+        "refills per 1,000, written / lost",
+        "cost of the table",
+        "and of GSI2",
+    ]);
+    for row in rows {
+        let Row { load, without, with } = row;
+        let per = |count: u64, scale: f64| float(count) * scale / float(without.acquires.max(1));
+        let reads = |counts: &Counts| per(counts.slow, 1000.0 * READS) + per(counts.repair_reads, 500.0);
+        table.add_row([
+            load.name.to_owned(),
+            format!("{:.2} % / {:.2} %", per(without.slow, 100.0), per(with.slow, 100.0)),
+            format!(
+                "{:.1} % / {:.1} % / {:.1} %",
+                per(without.rejected, 100.0),
+                per(with.rejected, 100.0),
+                per(without.exact, 100.0)
+            ),
+            format!("{:.0} / {:.0}", per(without.writes, 1000.0), per(with.writes, 1000.0)),
+            format!("{:.0} / {:.0}", reads(without), reads(with)),
+            format!("{:.1} / {:.1}", per(with.refilled, 1000.0), per(with.lost, 1000.0)),
+            format!("{:+.2} %", row.added(READS, false)),
+            format!("{:+.2} %", row.added(READS, true)),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+/// Runs the loads and prints the table; what the process is to end with.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn demonstrate(options: Options) -> anyhow::Result<u8> {
+    println!("{} simulated minutes of each load, seed {}\n", options.minutes, options.seed);
+    let rows = run(options)?;
+    println!("{}\n", table(&rows));
+    let problems: Vec<_> = rows.iter().flat_map(Row::problems).collect();
+    for problem in &problems {
+        eprintln!("{problem}");
+    }
+    match problems.len() {
+        0 => println!("PAYS: no load costs over {MOST_ADDED} % more, takes more slow paths or is rejected more often"),
+        problems => println!("DOES NOT PAY: {problems} requirements are not met"),
+    }
+    Ok(u8::from(!problems.is_empty()))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a person reads four digits of it")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
