@@ -9,6 +9,7 @@
 //! | idle | a drained shard that nobody writes to: whether it fills up |
 
 mod client;
+pub mod costs;
 mod function;
 mod measured;
 mod phases;

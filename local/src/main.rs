@@ -38,6 +38,8 @@ const FLEET: &str = "fleet/";
 enum Command {
     /// Shows the bucket keeper at work: the same clients with it and without it, in simulated time
     Keeper(keeper::Options),
+    /// Shows what the bucket keeper saves and costs: several loads with it and without it, in simulated time
+    KeeperCosts(keeper::costs::Options),
     /// Shows the token sweeper at work: the same clients with it and without it, in simulated time
     Tokens(tokens::Options),
     /// Shows what workers make of the rate aggregator's summary, in simulated time: drawn, and in figures
@@ -98,6 +100,7 @@ async fn main() -> ExitCode {
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Some(Command::Keeper(options)) => keeper::demonstrate(&options).await.map(ExitCode::from),
+        Some(Command::KeeperCosts(options)) => keeper::costs::demonstrate(options).map(ExitCode::from),
         Some(Command::Tokens(options)) => Box::pin(tokens::demonstrate(&options)).await.map(ExitCode::from),
         Some(Command::Rates(options)) => rates::demonstrate(&options).map(ExitCode::from),
         Some(Command::Redrive(options)) => Box::pin(redrive::command(options)).await.map(ExitCode::from),

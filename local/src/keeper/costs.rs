@@ -1,7 +1,7 @@
 //! What the keeper saves and costs: a bucket's clients in simulated time, with the keeper's refills and without them.
 //!
-//! Nothing is embedded here but the decision itself: one bucket, its clients as a model, and a stream that delivers
-//! late. So an hour of a load takes less than a second.
+//! There is no table here: one bucket, a model of its clients, a stream that delivers late, and the keeper's own
+//! decisions. So an hour of a load takes less than a second.
 
 mod loads;
 mod simulation;
@@ -18,7 +18,7 @@ pub use self::{
 /// What to run.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Options {
-    /// Simulated minutes of each load
+    /// Simulated minutes of each load; fewer of one with many acquires
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=1_440))]
     pub minutes: u32,
     /// When acquires come, which shards they draw, and how long calls take
@@ -32,6 +32,9 @@ const DELIVERY: Delivery = Delivery { window: 1_000_000, lag: 300_000 };
 /// What a slow path reads, in read units: clients since 0.12, and those of 0.10.
 const READS: f64 = 2.5;
 const READS_OF_OLD_CLIENTS: f64 = 1.0;
+
+/// A load ends when it may have had so many acquires: what it shows does not change any more.
+const MOST_ACQUIRES: f64 = 600_000.0;
 
 /// A write unit costs as much as so many read units.
 const WRITE_PRICE: f64 = 5.0;
@@ -55,9 +58,10 @@ pub struct Row {
 /// # Errors
 /// [`InvalidName`] if a name of the simulated bucket is invalid.
 pub fn run(options: Options) -> Result<Vec<Row>, InvalidName> {
-    let run = |load: &Load, delivery| simulation::run(load, delivery, options.minutes * 60, options.seed);
     let rows = loads::all().into_iter().map(|load| {
-        let (without, with) = (run(&load, None)?, run(&load, Some(DELIVERY))?);
+        let seconds = f64::from(options.minutes * 60).min(MOST_ACQUIRES / load.highest_rate());
+        let run = |delivery| simulation::run(&load, delivery, seconds, options.seed);
+        let (without, with) = (run(None)?, run(Some(DELIVERY))?);
         Ok(Row { load, without, with })
     });
     rows.collect()

@@ -125,7 +125,7 @@ struct Simulation<'l> {
 }
 
 /// Runs the load for so many seconds, with the keeper if there is a delivery.
-pub(super) fn run(load: &Load, delivery: Option<Delivery>, seconds: u32, seed: u64) -> Result<Counts, InvalidName> {
+pub(super) fn run(load: &Load, delivery: Option<Delivery>, seconds: f64, seed: u64) -> Result<Counts, InvalidName> {
     let [tokens, units] = [Limit::new("rpm")?, Limit::new(Limit::WRITE_UNITS)?];
     let terms = |capacity: i64, refill: i64, period: i64| Terms {
         capacity: Millitokens::new(capacity * 1000),
@@ -161,7 +161,7 @@ pub(super) fn run(load: &Load, delivery: Option<Delivery>, seconds: u32, seed: u
         latencies: StdRng::seed_from_u64(seed + 1),
         stream: StdRng::seed_from_u64(seed + 2),
         now: 0,
-        end: i64::from(seconds) * SECOND,
+        end: micros(seconds),
         queue: BinaryHeap::new(),
         queued: 0,
         key,
