@@ -83,13 +83,11 @@ impl Limit {
         })
     }
 
-    /// The tokens together with what has accrued since the item's last refill, as clients reckon: undivided.
-    ///
-    /// # Errors
-    /// When the item does not tell of its last refill.
-    pub fn with_accrued(self, item: &Item, now: EpochMillis) -> anyhow::Result<i64> {
-        let elapsed = (now.get() - read(item, bucket::LAST_REFILL)?).max(0);
-        Ok((self.tokens + elapsed * self.refill / self.period).min(self.capacity))
+    /// The tokens of one of `shards` shards after a refill by so many milliseconds, as clients compute it.
+    #[must_use]
+    pub fn after(self, elapsed: i64, shards: u32) -> i64 {
+        let [capacity, refill] = [self.capacity, self.refill].map(|whole| whole / i64::from(shards));
+        (self.tokens + elapsed * refill / self.period).min(capacity)
     }
 }
 

@@ -1,162 +1,164 @@
-//! The bucket keeper at work: the same clients draw from the same buckets twice, on a table that is kept and
-//! on one that is not, in simulated time.
+//! The bucket keeper at work: the same clients draw from the same buckets three times, in simulated time. No keeper
+//! runs beside the first ones, one process of it beside the second, and two processes beside the third, which receive
+//! the batches in turn.
 //!
 //! | phase | shows |
 //! |---|---|
 //! | steady | four fifths of a limit: whether tokens are there when the first write comes |
-//! | burst | many times the limit: that nothing is admitted that one exact bucket would not admit |
-//! | ramp | more and more writes to one bucket: whether it gets the shards that it takes, and no more |
-//! | idle | a drained shard that nobody writes to: whether it fills up |
+//! | burst | many times the limit: whether the keeper stays out of the way |
+//! | surge | write units and tokens run out together: whether new shards create tokens |
+//! | ramp | more and more writes to one bucket: whether it gets the shards that it needs, and no more |
+//! | idle | a drained shard to which nobody writes: whether it fills up |
 
 mod client;
 pub mod costs;
+mod exact_bucket;
+mod figures;
 mod function;
-mod measured;
 mod phases;
-mod side;
-pub mod verdict;
-mod virtual_bucket;
+pub mod report;
+mod simulation;
 
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use tokio::task::JoinHandle;
 
-pub use self::{
-    function::{TimedKeeper, function},
-    measured::Measured,
-};
 use self::{
-    phases::{IDLE, IDLE_SHARDS, RAMP, RAMP_SHARDS, STEADY},
-    side::Side,
+    figures::percent_above,
+    phases::{DRAINS, IDLE, IDLE_SHARDS, RAMP, RAMP_SHARDS, STEADY},
+    simulation::SimulationRun,
+};
+pub use self::{
+    figures::{Figures, Units},
+    function::{TimedKeeper, function},
 };
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Simulated seconds of the steady phase; the ramp takes half as many
-    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(6..))]
+    /// Simulated seconds of the steady phase
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u32).range(30..))]
     pub seconds: u32,
-    /// The batching window of the event source mapping, in seconds
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
-    pub window: u32,
-    /// When acquires come and which shards they draw; what is under way at once still runs free
+    /// When acquires come and which shards they draw
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-/// The least part of the steady phase's acquires that the first write must admit, in percent.
-const STEADY_PERCENT: f64 = 99.5;
-
-/// How a run ended: the phases on either side.
+/// The runs: for each, the figures of all phases.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    /// With the keeper.
-    pub with: Vec<Measured>,
-    /// Without it.
-    pub without: Vec<Measured>,
-    /// How long it took.
+pub struct Comparison {
+    /// Without the keeper.
+    pub without: Vec<Figures>,
+    /// With one process of the keeper.
+    pub one: Vec<Figures>,
+    /// With two processes that receive the batches in turn.
+    pub two: Vec<Figures>,
+    /// The real time that the runs took.
     pub elapsed: Duration,
 }
 
-/// Runs both sides at the same time.
+/// Does all runs at the same time.
 ///
 /// # Errors
-/// When a service fails in a way that is no fault of ours.
-pub async fn run(options: &Options) -> anyhow::Result<Outcome> {
+/// When a service fails although no fault is injected.
+pub async fn run(options: &Options) -> anyhow::Result<Comparison> {
     let started = Instant::now();
     let bars = Bars::new(options.seconds)?;
-    let with = Side::new(Some(options.window), options.seed, bars.add("with the keeper")).await?;
-    let without = Side::new(None, options.seed, bars.add("without")).await?;
-    let (with, without) =
-        tokio::try_join!(tokio::spawn(all(with, options.seconds)), tokio::spawn(all(without, options.seconds)))
-            .context("a side panicked")?;
-    Ok(Outcome { with: with?, without: without?, elapsed: started.elapsed() })
+    let start = async |processes, bar| {
+        let run = SimulationRun::new(processes, options.seed, bars.add(bar)).await?;
+        anyhow::Ok(tokio::spawn(run.run(options.seconds)))
+    };
+    let finish = async |run: JoinHandle<anyhow::Result<_>>| run.await.context("a run panicked")?;
+    let (without, one, two) =
+        (start(0, "without").await?, start(1, "one process").await?, start(2, "two processes").await?);
+    let (without, one, two) = tokio::try_join!(finish(without), finish(one), finish(two))?;
+    Ok(Comparison { without, one, two, elapsed: started.elapsed() })
 }
 
-async fn all(mut side: Side, seconds: u32) -> anyhow::Result<Vec<Measured>> {
-    let mut measured = Vec::new();
-    for phase in phases::with_traffic(seconds) {
-        measured.push(side.run(&phase).await.with_context(|| format!("phase {}", phase.name))?);
-    }
-    measured.push(side.idle().await.context("phase idle")?);
-    Ok(measured)
-}
-
-impl Outcome {
-    /// One line for each of the keeper's promises that was not kept.
+impl Comparison {
+    /// One line for each requirement that is not met.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if let Some((with, without)) = self.phase(STEADY) {
-            let [percent, other] = [with, without].map(Measured::speculative_percent);
-            if percent < STEADY_PERCENT {
-                problems.push(format!("steady: first writes admit {percent:.2} %, not {STEADY_PERCENT} %"));
-            }
-            if percent <= other {
-                problems
-                    .push(format!("steady: first writes admit {percent:.2} %, and {other:.2} % without the keeper"));
-            }
-            if with.units() > without.units() {
-                let (with, without) = (with.units(), without.units());
-                problems.push(format!("steady: {with} write units, and {without} without the keeper"));
+        for (name, run) in [("one process", &self.one), ("two processes", &self.two)] {
+            for (with, without) in run.iter().zip(&self.without) {
+                let found = compare(with, without).into_iter();
+                problems.extend(found.map(|problem| format!("{}, {name}: {problem}", with.phase)));
             }
         }
-        for with in self.with.iter().filter(|with| with.over_admitted() > 0) {
-            problems.push(format!("{}: {} tokens were admitted too many", with.phase, with.over_admitted()));
-        }
-        if let Some((Measured { shards, existing, .. }, _)) = self.phase(RAMP)
-            && (*shards != RAMP_SHARDS || *existing != RAMP_SHARDS as usize)
-        {
-            problems.push(format!("ramp: {shards} shards, of which {existing} are there, instead of {RAMP_SHARDS}"));
-        }
-        if let Some((with, without)) = self.phase(IDLE) {
-            let [kept, left] = [with, without].map(|side| side.drained.last().copied().unwrap_or_default());
-            let share = idle_share();
-            if kept * 16 < share * 15 {
-                problems.push(format!("idle: the drained shard has {kept} of {share} tokens"));
-            }
-            if left != 0 {
-                problems.push(format!("idle: the drained shard has {left} tokens without the keeper"));
-            }
+        // Reads differ by chance: the keeper samples batches by their sequence numbers, which follow the real time.
+        let of = |with: &Figures| [with.slow_paths, with.rejected, with.report.refilled as u64, with.keeper.write];
+        for (one, two) in self.one.iter().zip(&self.two).filter(|(one, two)| of(one) != of(two)) {
+            let (phase, one, two) = (one.phase, of(one), of(two));
+            problems.push(format!(
+                "{phase}: slow paths, rejections, refills, writes are {one:?} with one process, {two:?} with two"
+            ));
         }
         problems
     }
 
-    /// What the process is to end with: 0 if every promise was kept, else 1.
+    /// The exit code: 0 if every requirement is met, otherwise 1.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.problems().is_empty())
     }
+}
 
-    fn phase(&self, name: &str) -> Option<(&Measured, &Measured)> {
-        let of = |side: &'_ Vec<Measured>| side.iter().position(|measured| measured.phase == name);
-        Some((&self.with[of(&self.with)?], &self.without[of(&self.without)?]))
+/// The requirements that a phase with the keeper does not meet.
+fn compare(with: &Figures, without: &Figures) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut at_most = |most: u64, figure: u64, what: &str| {
+        if figure > most {
+            problems.push(format!("{figure} {what}, at most {most} are allowed"));
+        }
+    };
+    at_most(0, with.over_admitted, "over-admitted tokens");
+    at_most(0, with.created, "shards that clients created with a full share");
+    // Clients that over-admit set no standard. An exact bucket does, but each shard may be left with a token.
+    let is_standard = without.over_admitted == 0;
+    if is_standard {
+        let slow_paths = if with.phase == STEADY { without.slow_paths / 2 } else { without.slow_paths };
+        at_most(slow_paths, with.slow_paths, "slow paths");
     }
+    let rejected = if is_standard { without.rejected } else { with.exactly_rejected + u64::from(with.shards) };
+    at_most(rejected, with.rejected, "rejections");
+    let price = if is_standard { without.price() } else { with.clients.price() };
+    if with.price() * 1000 > price * 1005 {
+        problems.push(format!("costs {:.2} % more, at most 0.50 % is allowed", percent_above(with.price(), price)));
+    }
+    if with.phase == RAMP && (with.shards != RAMP_SHARDS || with.existing != RAMP_SHARDS as usize) {
+        problems.push(format!("{} of {} shards exist, instead of {RAMP_SHARDS}", with.existing, with.shards));
+    }
+    if with.phase == IDLE && with.drained != [0, idle_share()].repeat(DRAINS) {
+        problems.push(format!("the drained shard has {:?} tokens, and {} fit", with.drained, idle_share()));
+    }
+    problems
 }
 
-/// The part of the idle bucket's tokens that its drained shard can hold.
+/// The tokens that the drained shard can hold.
 fn idle_share() -> i64 {
-    phases::terms(IDLE).capacity / i64::from(IDLE_SHARDS)
+    phases::idle().terms.capacity / i64::from(IDLE_SHARDS)
 }
 
-/// Runs it, and prints what a person wants to see; what the process is to end with.
+/// Runs the demonstration and prints its report; returns the exit code.
 ///
 /// # Errors
 /// Those of [`run`].
 pub async fn demonstrate(options: &Options) -> anyhow::Result<u8> {
-    println!("batching window {} s, seed {}", options.window, options.seed);
-    let outcome = run(options).await?;
-    println!("{}\n\n{}\n", verdict::table(&outcome), verdict::lines(&outcome));
-    println!("{:.0} s of real time", outcome.elapsed.as_secs_f64());
-    for problem in outcome.problems() {
+    println!("seed {}", options.seed);
+    let comparison = run(options).await?;
+    println!("{}\n\n{}\n", report::table(&comparison), report::lines(&comparison));
+    println!("{:.0} s of real time", comparison.elapsed.as_secs_f64());
+    for problem in comparison.problems() {
         eprintln!("{problem}");
     }
-    println!("{}", verdict::line(&outcome));
-    Ok(outcome.exit_code())
+    println!("{}", report::summary(&comparison));
+    Ok(comparison.exit_code())
 }
 
-/// A bar for each side; they show nothing where there is no terminal.
+/// A bar for each run; they show nothing where there is no terminal.
 struct Bars {
     all: MultiProgress,
     style: ProgressStyle,

@@ -51,6 +51,7 @@ impl FaultyHttp {
             counts: FaultCounts::default(),
             updates: 0,
             write_units: 0,
+            half_read_units: 0,
             crash_in: None,
         };
         let faults = Faults { rates, state: Mutex::new(state), crashed: watch::Sender::new(false) };
@@ -78,6 +79,15 @@ impl FaultyHttp {
     #[must_use]
     pub fn write_units(&self) -> u64 {
         self.faults.state().write_units
+    }
+
+    /// Half the read units that the calls so far have cost: one for an item that is read eventually consistently, two
+    /// for one that is read consistently. An item, and the result of a query, is taken to be no larger than 4 KB.
+    ///
+    /// AWS: [read operations](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html#read-operation-consumption).
+    #[must_use]
+    pub fn half_read_units(&self) -> u64 {
+        self.faults.state().half_read_units
     }
 
     /// Lets the client's process die when the service has done this many more writes: the last one's
@@ -124,9 +134,11 @@ impl HttpConnector for FaultyConnector {
         let Self { inner, faults } = self.clone();
         HttpConnectorFuture::new(async move {
             faults.alive().await?;
-            let answer = match Write::of(&request) {
-                Some(write) => faults.write(write, &inner, request).await,
-                None => inner.call(request).await,
+            let answer = if let Some(write) = Write::of(&request) {
+                faults.write(write, &inner, request).await
+            } else {
+                faults.state().half_read_units += half_read_units(&request);
+                inner.call(request).await
             };
             faults.alive().await?;
             answer
@@ -148,6 +160,7 @@ struct State {
     counts: FaultCounts,
     updates: u64,
     write_units: u64,
+    half_read_units: u64,
     crash_in: Option<usize>,
 }
 
@@ -256,8 +269,26 @@ impl Write {
 
 /// The number of items in a transaction.
 fn items(transaction: &HttpRequest) -> u64 {
-    let body = transaction.body().bytes().and_then(|body| serde_json::from_slice::<Value>(body).ok());
-    body.and_then(|body| Some(body.get("TransactItems")?.as_array()?.len() as u64)).unwrap_or_default()
+    body(transaction).get("TransactItems").and_then(Value::as_array).map_or(0, |items| items.len() as u64)
+}
+
+/// Half the read units that a call costs.
+fn half_read_units(request: &HttpRequest) -> u64 {
+    let each = |read: &Value| if read["ConsistentRead"] == true { 2 } else { 1 };
+    let target = request.headers().get("x-amz-target").and_then(|target| target.rsplit_once('.'));
+    match target.map_or("", |(_, operation)| operation) {
+        "GetItem" | "Query" => each(&body(request)),
+        "BatchGetItem" => {
+            let body = body(request);
+            let tables = body["RequestItems"].as_object().into_iter().flat_map(|tables| tables.values());
+            tables.map(|table| each(table) * table["Keys"].as_array().map_or(0, |keys| keys.len() as u64)).sum()
+        }
+        _ => 0,
+    }
+}
+
+fn body(request: &HttpRequest) -> Value {
+    request.body().bytes().and_then(|body| serde_json::from_slice(body).ok()).unwrap_or_default()
 }
 
 /// Whether a write was refused because its condition does not hold; the answer can be read again.

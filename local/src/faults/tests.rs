@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::{
     Client,
     error::{ProvideErrorMetadata, SdkError},
     operation::update_item::UpdateItemError,
-    types::{AttributeValue, Put, TransactWriteItem},
+    types::{AttributeValue, KeysAndAttributes, Put, TransactWriteItem},
 };
 use futures::{StreamExt, stream};
 use tidegate_aws::{client, schema, table};
@@ -150,6 +150,22 @@ async fn an_item_of_a_transaction_costs_two_write_units() {
     assert_eq!(http.write_units(), 8);
     client.delete_item().table_name(TABLE).set_key(Some(key())).send().await.unwrap();
     assert_eq!((http.write_units(), http.writes()), (9, 0));
+}
+
+#[tokio::test]
+async fn a_consistent_read_costs_twice_as_much() {
+    let service = Service::start().await;
+    let (client, http) = service.faulty(FaultRates::default());
+    let get = || client.get_item().table_name(TABLE).set_key(Some(key()));
+    get().send().await.unwrap();
+    assert_eq!(http.half_read_units(), 1);
+    get().consistent_read(true).send().await.unwrap();
+    assert_eq!(http.half_read_units(), 3);
+    let mut missing = key();
+    missing.insert(schema::SK.to_owned(), AttributeValue::S("missing".to_owned()));
+    let keys = KeysAndAttributes::builder().keys(key()).keys(missing).consistent_read(true).build().unwrap();
+    client.batch_get_item().request_items(TABLE, keys).send().await.unwrap();
+    assert_eq!((http.half_read_units(), http.write_units()), (7, 0));
 }
 
 /// Runs the invocation until it ends or the process dies.

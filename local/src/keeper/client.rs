@@ -1,37 +1,38 @@
-//! Clients of one bucket, in one process: speculative acquires on a shard drawn at random, the slow path on
-//! shard 0, and doubling when a shard's write units have run out, whatever has accrued.
+//! The clients of one bucket, as zae-limiter from 0.13 to 0.17: a speculative write on a shard drawn at random, a slow
+//! path on that shard if the write fails, and new shards when its write units run out.
+//!
+//! An acquire ends before the next one begins. So clients never lose a race to each other, which is to the advantage of
+//! those without the keeper, and a run with the same seed gives the same figures.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
 use aws_sdk_dynamodb::{
     Client,
-    operation::{
-        put_item::PutItemError,
-        update_item::{UpdateItemError, builders::UpdateItemFluentBuilder},
-    },
-    types::{ReturnValue, ReturnValuesOnConditionCheckFailure},
+    operation::update_item::{UpdateItemError, builders::UpdateItemFluentBuilder},
+    types::{KeysAndAttributes, ReturnValue, ReturnValuesOnConditionCheckFailure},
 };
-use futures::future;
-use rand::{RngExt as _, rngs::StdRng};
-use tidegate_aws::schema::{self, bucket};
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use tidegate_aws::schema::{self, bucket, config};
 use tidegate_domain::{
-    bucket::{BucketKey, Limit as LimitName, Shard},
+    bucket::{BucketKey, Limit as LimitName, Resource, Shard},
     time::EpochMillis,
 };
 
-use super::phases::Terms;
-use crate::item::{self, Item, Limit, number, read};
+use super::phases::{Phase, Terms};
+use crate::item::{self, Item, Limit, number, read, text};
 
 const LIMIT: &str = "rpm";
-/// What a speculative write takes of the reserved limit, which holds a thousand times as much and gets it back
-/// each second.
+/// What a speculative write takes of the reserved limit, in millitokens.
 const WRITE: i64 = 1_000;
+/// What the reserved limit holds, and gets back each second.
 const WRITE_UNITS: i64 = 1_000_000;
-/// Beyond this, clients do not double.
-const MOST_SHARDS: u32 = 32;
+/// Clients do not double the shards beyond this.
+const MAX_SHARDS: u32 = 32;
+/// How many other shards a client tries when a limit of its own is short.
+const OTHER_SHARDS: u32 = 2;
 
-/// The clients of a bucket.
+/// The clients of a bucket, which share one cache.
 #[derive(Debug)]
 pub(crate) struct Clients {
     dynamodb: Client,
@@ -39,200 +40,212 @@ pub(crate) struct Clients {
     bucket: BucketKey<'static>,
     terms: Terms,
     /// What an acquire takes, in millitokens.
-    taken: i64,
-    /// How many shards they know of.
-    shards: AtomicU32,
+    amount: i64,
+    /// The cached number of shards, which only grows.
+    shards: u32,
+    rng: StdRng,
+    /// Slow paths so far.
+    pub(crate) slow_paths: u64,
+    /// Shards above 0 that the clients created with a full share.
+    pub(crate) created: u64,
 }
 
 /// How an acquire ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// By the first, speculative write.
-    Speculatively,
-    /// On the slow path.
-    Slowly,
-    /// Not at all.
+    /// The first write admitted it.
+    First,
+    /// Another shard or the slow path admitted it.
+    Later,
+    /// Nothing admitted it.
     Rejected,
 }
 
-/// What an item holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    /// In millitokens.
-    pub(crate) tokens: i64,
-    pub(crate) shards: u32,
+/// A bucket item, as a client sees it at a moment.
+struct Seen {
+    shards: u32,
+    last_refill: i64,
+    limit: Limit,
+    write_units: Limit,
+    /// The tokens and write units after a refill by the elapsed time.
+    refilled: i64,
+    refilled_units: i64,
+}
+
+impl Seen {
+    fn new(item: &Item, now: EpochMillis) -> anyhow::Result<Self> {
+        let shards = u32::try_from(read(item, bucket::SHARD_COUNT)?)?;
+        let last_refill = read(item, bucket::LAST_REFILL)?;
+        let (limit, write_units) = (Limit::read(LIMIT, item)?, Limit::read(LimitName::WRITE_UNITS, item)?);
+        let elapsed = (now.get() - last_refill).max(0);
+        let refilled = limit.after(elapsed, shards);
+        Ok(Self { shards, last_refill, limit, write_units, refilled, refilled_units: write_units.after(elapsed, 1) })
+    }
 }
 
 impl Clients {
-    /// Clients that take so many whole tokens at a time.
-    pub(crate) fn new(
-        dynamodb: Client,
-        table: impl Into<String>,
-        bucket: BucketKey<'static>,
-        terms: Terms,
-        tokens: i64,
-    ) -> Self {
-        Self { dynamodb, table: table.into(), bucket, terms, taken: tokens * 1000, shards: AtomicU32::new(1) }
+    /// The clients of a phase's bucket.
+    pub(crate) fn new(dynamodb: Client, table: &str, bucket: BucketKey<'static>, phase: &Phase, seed: u64) -> Self {
+        let Phase { terms, tokens, .. } = *phase;
+        let rng = StdRng::seed_from_u64(seed);
+        let table = table.to_owned();
+        Self { dynamodb, table, bucket, terms, amount: tokens * 1000, shards: 1, rng, slow_paths: 0, created: 0 }
     }
 
-    /// The shard that the next acquire tries.
-    pub(crate) fn draw(&self, rng: &mut StdRng) -> u32 {
-        rng.random_range(0..self.shards.load(Ordering::Relaxed))
+    /// Acquires tokens from a shard drawn at random.
+    pub(crate) async fn acquire(&mut self, now: EpochMillis) -> anyhow::Result<Acquired> {
+        let shard = self.rng.random_range(0..self.shards);
+        self.acquire_from(shard, now).await
     }
 
-    /// Acquires tokens, speculatively from this shard.
-    pub(crate) async fn acquire(&self, shard: u32, now: EpochMillis) -> anyhow::Result<Acquired> {
-        let update = self
-            .update(shard)
-            .update_expression("ADD #tk :given, #tc :taken, #wcu_tk :wcu_given, #wcu_tc :wcu_taken")
-            .condition_expression("attribute_exists(#pk) AND #tk >= :taken AND #wcu_tk >= :wcu_taken AND (attribute_not_exists(#ttl) OR #ttl > :now)")
-            .expression_attribute_names("#pk", schema::PK)
-            .expression_attribute_names("#tk", bucket::attribute(LIMIT, bucket::TOKENS))
-            .expression_attribute_names("#tc", bucket::attribute(LIMIT, bucket::CONSUMED))
-            .expression_attribute_names("#wcu_tk", bucket::attribute(LimitName::WRITE_UNITS, bucket::TOKENS))
-            .expression_attribute_names("#wcu_tc", bucket::attribute(LimitName::WRITE_UNITS, bucket::CONSUMED))
-            .expression_attribute_names("#ttl", schema::TTL)
-            .expression_attribute_values(":given", number(-self.taken))
-            .expression_attribute_values(":taken", number(self.taken))
-            .expression_attribute_values(":wcu_given", number(-WRITE))
-            .expression_attribute_values(":wcu_taken", number(WRITE))
-            .expression_attribute_values(":now", number(now.get() / 1000))
-            .return_values(ReturnValue::AllNew)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match send(update).await? {
-            Ok(after) => {
-                self.learn(&after)?;
-                return Ok(Acquired::Speculatively);
+    /// Acquires tokens from this shard first.
+    pub(crate) async fn acquire_from(&mut self, shard: u32, now: EpochMillis) -> anyhow::Result<Acquired> {
+        let seen = match self.speculate(shard, now).await? {
+            Speculation::Admitted => return Ok(Acquired::First),
+            Speculation::Missing => return self.acquire_slowly(shard, now).await,
+            Speculation::Short(seen) => seen,
+        };
+        let fits = seen.refilled >= self.amount;
+        if seen.write_units.tokens < WRITE && fits {
+            if seen.refilled_units < WRITE && seen.shards < MAX_SHARDS {
+                self.double(seen.shards).await?;
+                let new = self.rng.random_range(seen.shards..self.shards.max(seen.shards + 1));
+                return self.acquire_slowly(new, now).await;
             }
-            Err(Some(before)) => {
-                let shards = self.learn(&before)?;
-                if Limit::read(LimitName::WRITE_UNITS, &before)?.with_accrued(&before, now)? < WRITE {
-                    self.double(shards).await?;
+        } else if self.shards > 1 {
+            for hop in 1..=OTHER_SHARDS.min(self.shards - 1) {
+                let other = (shard + hop) % self.shards;
+                match self.speculate(other, now).await? {
+                    Speculation::Admitted => return Ok(Acquired::Later),
+                    Speculation::Missing => return self.acquire_slowly(other, now).await,
+                    Speculation::Short(_) => {}
                 }
             }
-            Err(None) => {}
         }
-        self.acquire_slowly(now).await
+        if fits { self.acquire_slowly(shard, now).await } else { Ok(Acquired::Rejected) }
     }
 
-    /// Reads shard 0, and writes what has accrued on it together with what is taken.
-    async fn acquire_slowly(&self, now: EpochMillis) -> anyhow::Result<Acquired> {
-        let Some(item) = self.item(0).await? else {
-            let is_created = self.create(0, 1, self.terms.capacity * 1000 - self.taken, now).await?;
-            return if is_created { Ok(Acquired::Slowly) } else { self.acquire_without_refill().await };
+    async fn speculate(&mut self, shard: u32, now: EpochMillis) -> anyhow::Result<Speculation> {
+        let [tokens, consumed] = fields(LIMIT);
+        let [units, used] = fields(LimitName::WRITE_UNITS);
+        let update = self
+            .update(shard)
+            .update_expression(format!("ADD {tokens} :minus, {consumed} :amount, {units} :minus_write, {used} :write"))
+            .condition_expression(format!(
+                "attribute_exists({}) AND {tokens} >= :amount AND {units} >= :write",
+                schema::PK
+            ))
+            .expression_attribute_values(":minus", number(-self.amount))
+            .expression_attribute_values(":amount", number(self.amount))
+            .expression_attribute_values(":minus_write", number(-WRITE))
+            .expression_attribute_values(":write", number(WRITE));
+        Ok(match send(update).await? {
+            Ok(item) => {
+                self.learn(&item)?;
+                Speculation::Admitted
+            }
+            Err(Some(item)) => {
+                self.learn(&item)?;
+                Speculation::Short(Seen::new(&item, now)?)
+            }
+            Err(None) => Speculation::Missing,
+        })
+    }
+
+    /// Reads a shard, and writes what has accrued on it together with what is taken; creates it if it is missing.
+    async fn acquire_slowly(&mut self, shard: u32, now: EpochMillis) -> anyhow::Result<Acquired> {
+        self.slow_paths += 1;
+        let Some(item) = self.read_slowly(shard).await? else {
+            let left = self.terms.capacity * 1000 / i64::from(self.shards) - self.amount;
+            if left < 0 {
+                return Ok(Acquired::Rejected);
+            }
+            self.create(shard, self.shards, left, now).await?;
+            return Ok(Acquired::Later);
         };
         self.learn(&item)?;
-        let last_refill = read(&item, bucket::LAST_REFILL)?;
-        let (limit, write_units) = (Limit::read(LIMIT, &item)?, Limit::read(LimitName::WRITE_UNITS, &item)?);
-        let refill = limit.with_accrued(&item, now)? - limit.tokens;
-        let refill_of_units = write_units.with_accrued(&item, now)? - write_units.tokens;
-        if limit.tokens + refill < self.taken {
+        let Seen { last_refill, limit, write_units, refilled, refilled_units, .. } = Seen::new(&item, now)?;
+        if refilled < self.amount {
             return Ok(Acquired::Rejected);
         }
+        let [tokens, consumed] = fields(LIMIT);
+        let [units, _] = fields(LimitName::WRITE_UNITS);
+        let rf = bucket::LAST_REFILL;
         let update = self
-            .update(0)
-            .update_expression("SET #rf = :now ADD #tk :given, #tc :taken, #wcu_tk :wcu_given")
-            .condition_expression("#rf = :seen AND #tk >= :least")
-            .expression_attribute_names("#rf", bucket::LAST_REFILL)
-            .expression_attribute_names("#tk", bucket::attribute(LIMIT, bucket::TOKENS))
-            .expression_attribute_names("#tc", bucket::attribute(LIMIT, bucket::CONSUMED))
-            .expression_attribute_names("#wcu_tk", bucket::attribute(LimitName::WRITE_UNITS, bucket::TOKENS))
-            .expression_attribute_values(":now", number(now.get()))
+            .update(shard)
+            .update_expression(format!("SET {rf} = :now ADD {tokens} :change, {consumed} :amount, {units} :units"))
+            .condition_expression(format!("{rf} = :seen AND {tokens} BETWEEN :least AND :read"))
+            .expression_attribute_values(":now", number(now.get().max(last_refill)))
             .expression_attribute_values(":seen", number(last_refill))
-            .expression_attribute_values(":least", number(self.taken - refill))
-            .expression_attribute_values(":given", number(refill - self.taken))
-            .expression_attribute_values(":taken", number(self.taken))
-            .expression_attribute_values(":wcu_given", number(refill_of_units));
-        match send(update).await? {
-            Ok(_) => Ok(Acquired::Slowly),
-            Err(_) => self.acquire_without_refill().await,
-        }
+            .expression_attribute_values(":change", number(refilled - limit.tokens - self.amount))
+            .expression_attribute_values(":amount", number(self.amount))
+            .expression_attribute_values(":units", number(refilled_units - write_units.tokens))
+            .expression_attribute_values(":least", number(limit.tokens - (refilled - self.amount)))
+            .expression_attribute_values(":read", number(limit.tokens));
+        ensure!(send(update).await?.is_ok(), "a slow path lost a race");
+        Ok(Acquired::Later)
     }
 
-    /// After a lost race, somebody else has refilled.
-    async fn acquire_without_refill(&self) -> anyhow::Result<Acquired> {
-        let update = self
-            .update(0)
-            .update_expression("ADD #tk :given, #tc :taken")
-            .condition_expression("#tk >= :taken")
-            .expression_attribute_names("#tk", bucket::attribute(LIMIT, bucket::TOKENS))
-            .expression_attribute_names("#tc", bucket::attribute(LIMIT, bucket::CONSUMED))
-            .expression_attribute_values(":given", number(-self.taken))
-            .expression_attribute_values(":taken", number(self.taken));
-        Ok(send(update).await?.map_or(Acquired::Rejected, |_| Acquired::Slowly))
-    }
-
-    /// Doubles the shards, unless another client has done so.
-    async fn double(&self, shards: u32) -> anyhow::Result<()> {
-        if shards >= MOST_SHARDS {
-            return Ok(());
+    /// Doubles the shards, unless somebody else has done so, and writes the new number to those that exist.
+    async fn double(&mut self, seen: u32) -> anyhow::Result<()> {
+        let count = bucket::SHARD_COUNT;
+        let raise = |shard, condition: &str| {
+            self.update(shard)
+                .update_expression(format!("SET {count} = :new"))
+                .condition_expression(format!("{count} {condition}"))
+                .expression_attribute_values(":new", number(seen * 2))
+        };
+        let doubled = send(raise(0, "= :seen").expression_attribute_values(":seen", number(seen))).await?;
+        if let Err(Some(item)) = doubled {
+            return self.learn(&item);
         }
-        let update = self
-            .update(0)
-            .update_expression("SET #shards = :doubled")
-            .condition_expression("#shards = :seen")
-            .expression_attribute_names("#shards", bucket::SHARD_COUNT)
-            .expression_attribute_values(":seen", number(shards))
-            .expression_attribute_values(":doubled", number(shards * 2));
-        if send(update).await?.is_ok() {
-            self.shards.fetch_max(shards * 2, Ordering::Relaxed);
+        for shard in 1..seen {
+            // A shard that is missing, or that has the new number, stays as it is.
+            drop(send(raise(shard, "< :new")).await?);
         }
+        self.shards = self.shards.max(seen * 2);
         Ok(())
     }
 
-    /// Puts a shard if there is none: whether there was none.
-    pub(crate) async fn create(&self, shard: u32, shards: u32, tokens: i64, now: EpochMillis) -> anyhow::Result<bool> {
+    /// Creates a missing shard that holds these millitokens.
+    pub(crate) async fn create(&mut self, shard: u32, shards: u32, left: i64, now: EpochMillis) -> anyhow::Result<()> {
         let mut item = item::bucket(&self.bucket.at(Shard::new(shard)), now, shards);
         let Terms { capacity, refill, period } = self.terms;
         let (capacity, refill) = (capacity * 1000, refill * 1000);
-        let consumed = if shards == 1 { self.taken } else { 0 };
-        Limit { tokens, consumed, capacity, refill, period }.put(LIMIT, &mut item);
-        let write_units =
-            Limit { tokens: WRITE_UNITS, consumed: 0, capacity: WRITE_UNITS, refill: WRITE_UNITS, period: 1_000 };
-        write_units.put(LimitName::WRITE_UNITS, &mut item);
+        let consumed = capacity / i64::from(shards) - left;
+        Limit { tokens: left, consumed, capacity, refill, period }.put(LIMIT, &mut item);
+        Limit { tokens: WRITE_UNITS, consumed: 0, capacity: WRITE_UNITS, refill: WRITE_UNITS, period: 1_000 }
+            .put(LimitName::WRITE_UNITS, &mut item);
         let put = self.dynamodb.put_item().table_name(&self.table).set_item(Some(item));
-        match put.condition_expression(format!("attribute_not_exists({})", schema::PK)).send().await {
-            Ok(_) => Ok(true),
-            Err(error) => match error.into_service_error() {
-                PutItemError::ConditionalCheckFailedException(_) => Ok(false),
-                error => Err(error).context("a client could not create a bucket"),
-            },
-        }
-    }
-
-    /// Drains a shard by speculative writes, of which none may fail.
-    pub(crate) async fn drain(&self, shard: u32, tokens: i64, now: EpochMillis) -> anyhow::Result<()> {
-        for _ in 0..tokens {
-            ensure!(self.acquire(shard, now).await? == Acquired::Speculatively, "shard {shard} holds too little");
-        }
+        let put = put.condition_expression(format!("attribute_not_exists({})", schema::PK));
+        put.send().await.context("a client could not create a shard")?;
+        self.created += u64::from(shard > 0);
         Ok(())
     }
 
-    /// What a shard holds, if it is there.
-    pub(crate) async fn held(&self, shard: u32) -> anyhow::Result<Option<Held>> {
-        let Some(item) = self.item(shard).await? else { return Ok(None) };
-        let shards = u32::try_from(read(&item, bucket::SHARD_COUNT)?)?;
-        Ok(Some(Held { tokens: Limit::read(LIMIT, &item)?.tokens, shards }))
+    /// Reads a shard, its entity, and the configuration of the entity and the resource: eventually consistent.
+    async fn read_slowly(&self, shard: u32) -> anyhow::Result<Option<Item>> {
+        let BucketKey { namespace, entity, resource, .. } = &self.bucket;
+        let entity = schema::entity_pk(namespace, entity);
+        let keys = [
+            (entity.clone(), "#META".to_owned()),
+            (entity.clone(), schema::entity_config_sk(resource)),
+            (entity, schema::entity_config_sk(&Resource::new("_default_")?)),
+            (schema::resource_pk(namespace, resource), config::CONFIG.to_owned()),
+            (schema::bucket_pk(&self.bucket.at(Shard::new(shard))), bucket::STATE.to_owned()),
+        ];
+        let keys = keys.map(|(pk, sk)| Item::from([(schema::PK.into(), text(pk)), (schema::SK.into(), text(sk))]));
+        let keys = KeysAndAttributes::builder().set_keys(Some(keys.into())).build()?;
+        let read = self.dynamodb.batch_get_item().request_items(&self.table, keys).send().await;
+        let mut read = read.context("a client could not read a shard")?.responses.unwrap_or_default();
+        // The table holds buckets only.
+        Ok(read.remove(&self.table).and_then(|mut items| items.pop()))
     }
 
-    /// What the shards hold that are there, of those that shard 0 says there are.
-    pub(crate) async fn all_held(&self) -> anyhow::Result<Vec<Held>> {
-        let shards = self.held(0).await?.map_or(0, |zero| zero.shards);
-        let held = future::try_join_all((0..shards).map(|shard| self.held(shard))).await?;
-        Ok(held.into_iter().flatten().collect())
-    }
-
-    async fn item(&self, shard: u32) -> anyhow::Result<Option<Item>> {
-        let get = self.dynamodb.get_item().table_name(&self.table).consistent_read(true);
-        let get = get.set_key(Some(item::key(&self.bucket.at(Shard::new(shard)))));
-        Ok(get.send().await.context("a client could not read a bucket")?.item)
-    }
-
-    /// Learns of more shards from a response.
-    fn learn(&self, item: &Item) -> anyhow::Result<u32> {
-        let shards = u32::try_from(read(item, bucket::SHARD_COUNT)?)?;
-        self.shards.fetch_max(shards, Ordering::Relaxed);
-        Ok(shards)
+    /// Learns the number of shards from an item.
+    fn learn(&mut self, item: &Item) -> anyhow::Result<()> {
+        self.shards = self.shards.max(u32::try_from(read(item, bucket::SHARD_COUNT)?)?);
+        Ok(())
     }
 
     fn update(&self, shard: u32) -> UpdateItemFluentBuilder {
@@ -241,13 +254,49 @@ impl Clients {
     }
 }
 
-/// Sends an update: the item after it, or, if its condition does not hold, the one before, if asked for.
+/// The attributes of a limit's tokens and of what was consumed of it.
+fn fields(limit: &str) -> [String; 2] {
+    [bucket::TOKENS, bucket::CONSUMED].map(|field| bucket::attribute(limit, field))
+}
+
+/// How a speculative write ended.
+enum Speculation {
+    Admitted,
+    Short(Seen),
+    Missing,
+}
+
+/// Sends an update: the item after it or, if its condition failed, the item before it, if there is one.
 async fn send(update: UpdateItemFluentBuilder) -> anyhow::Result<Result<Item, Option<Item>>> {
+    let update = update
+        .return_values(ReturnValue::AllNew)
+        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
     match update.send().await {
         Ok(output) => Ok(Ok(output.attributes.unwrap_or_default())),
         Err(error) => match error.into_service_error() {
             UpdateItemError::ConditionalCheckFailedException(failed) => Ok(Err(failed.item)),
-            error => Err(error).context("a client could not write a bucket"),
+            error => Err(error).context("a client could not write a shard"),
         },
     }
+}
+
+/// The whole tokens of a bucket's shards that exist, and the number of shards that shard 0 has.
+pub(crate) async fn held(
+    dynamodb: &Client,
+    table: &str,
+    bucket: &BucketKey<'_>,
+) -> anyhow::Result<(BTreeMap<u32, i64>, u32)> {
+    let (mut held, mut shards) = (BTreeMap::new(), 1);
+    let mut shard = 0;
+    while shard < shards {
+        let get = dynamodb.get_item().table_name(table).set_key(Some(item::key(&bucket.at(Shard::new(shard)))));
+        if let Some(item) = get.consistent_read(true).send().await?.item {
+            if shard == 0 {
+                shards = u32::try_from(read(&item, bucket::SHARD_COUNT)?)?;
+            }
+            held.insert(shard, Limit::read(LIMIT, &item)?.tokens / 1000);
+        }
+        shard += 1;
+    }
+    Ok((held, shards))
 }

@@ -1,4 +1,4 @@
-//! The function itself, at a simulated time.
+//! The function at a simulated time.
 
 use std::{
     num::NonZeroUsize,
@@ -24,7 +24,7 @@ use crate::{
 
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 
-/// `bucket-keeper`, for which it is the moment that it is told.
+/// `bucket-keeper` at a simulated time.
 #[derive(Debug)]
 pub struct TimedKeeper {
     /// The function.
@@ -32,11 +32,11 @@ pub struct TimedKeeper {
     now: Mutex<EpochMillis>,
 }
 
-/// The function with its defaults and the services' dead-letter queue, reaching the table by `http`. For
-/// it, it is `now`.
+/// Creates the function with its defaults and the services' dead-letter queue. It reaches the table by `http`, and its
+/// time is `now`.
 ///
 /// # Errors
-/// When the defaults are not as they should be.
+/// When the defaults are not valid.
 pub fn function(services: &Services, http: &FaultyHttp, now: EpochMillis) -> anyhow::Result<Arc<TimedKeeper>> {
     let config =
         Config::read(|name| (name == "TABLE_NAME").then(|| services.table.clone())).context("the keeper's defaults")?;
@@ -55,7 +55,7 @@ pub fn function(services: &Services, http: &FaultyHttp, now: EpochMillis) -> any
 }
 
 impl TimedKeeper {
-    /// It is later now.
+    /// Sets the time.
     pub fn set_now(&self, now: EpochMillis) {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }

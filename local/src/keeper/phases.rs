@@ -1,14 +1,14 @@
-//! What the clients do, phase by phase: each on a bucket of its own.
+//! What the clients do, phase by phase. Each phase has a bucket of its own.
 
 /// A limit, in whole tokens, and its period in milliseconds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Terms {
     pub(crate) capacity: i64,
     pub(crate) refill: i64,
     pub(crate) period: i64,
 }
 
-/// Acquires: so many in the first second, so many in the last, and evenly in between.
+/// A load in acquires a second, which goes evenly from the first second's to the last second's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stretch {
     pub(crate) seconds: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Stretch {
     pub(crate) to: u32,
 }
 
-/// A phase with traffic.
+/// A phase.
 #[derive(Clone, Debug)]
 pub(crate) struct Phase {
     pub(crate) name: &'static str,
@@ -28,56 +28,56 @@ pub(crate) struct Phase {
 
 pub(crate) const STEADY: &str = "steady";
 pub(crate) const BURST: &str = "burst";
+pub(crate) const SURGE: &str = "surge";
 pub(crate) const RAMP: &str = "ramp";
 pub(crate) const IDLE: &str = "idle";
 
-/// The limit of each phase's bucket.
-const LIMITS: [(&str, Terms); 4] = [
-    (STEADY, Terms { capacity: 2_000, refill: 500, period: 1_000 }),
-    (BURST, Terms { capacity: 2_000, refill: 100, period: 1_000 }),
-    (RAMP, Terms { capacity: 20_000, refill: 5_000, period: 1_000 }),
-    (IDLE, Terms { capacity: 400, refill: 400, period: 300_000 }),
-];
-
-/// Four fifths of the limit.
-const STEADY_RATE: u32 = 400;
-/// Five tokens each, so that it is the limit that runs out and not a shard's write units. Sharded, the bucket
-/// would be refilled by its clients as if shard 0 were all of it, which is more than the limit allows.
-const BURST_TOKENS: i64 = 5;
-/// Of 100 tokens a second, 1,500 are wanted, until the bucket is empty and beyond...
-const BURST_RATE: u32 = 300;
-const BURST_SECONDS: u32 = 3;
-/// ...and 90 from then on.
-const AFTER_BURST_RATE: u32 = 18;
-const AFTER_BURST_SECONDS: u32 = 9;
-/// From what one shard bears easily to what takes four.
-const RAMP_FROM: u32 = 100;
-const RAMP_TO: u32 = 2_500;
-
-/// Shards of the bucket that nobody writes to, of which the last one is drained.
+/// Shards of the idle bucket. The last one is drained, and nobody writes to the others.
 pub(crate) const IDLE_SHARDS: u32 = 4;
-/// For how long nobody does.
-pub(crate) const IDLE_MINUTES: u32 = 7;
-/// The shards that the ramp takes.
+/// How often the shard is drained, with a minute of rest after each time.
+pub(crate) const DRAINS: usize = 2;
+/// Shards that the ramp needs.
 pub(crate) const RAMP_SHARDS: u32 = 4;
 
-pub(crate) fn terms(phase: &str) -> Terms {
-    let found = LIMITS.iter().find(|(name, _)| *name == phase);
-    found.map_or(Terms { capacity: 0, refill: 1, period: 1 }, |(_, terms)| *terms)
+/// The phases with traffic. The steady one lasts so many seconds of simulated time.
+pub(crate) fn with_traffic(seconds: u32) -> [Phase; 4] {
+    let constant = |seconds, rate| Stretch { seconds, from: rate, to: rate };
+    [
+        // Four fifths of the limit.
+        Phase {
+            name: STEADY,
+            terms: Terms { capacity: 2_000, refill: 400, period: 1_000 },
+            tokens: 20,
+            load: vec![constant(seconds, 16)],
+        },
+        // Fifteen times the limit until the bucket is empty and beyond, then nine tenths of it. Acquires of five tokens
+        // let the limit run out and not a shard's write units, so that the bucket keeps its one shard.
+        Phase {
+            name: BURST,
+            terms: Terms { capacity: 2_000, refill: 100, period: 1_000 },
+            tokens: 5,
+            load: vec![constant(3, 300), constant(9, 18)],
+        },
+        // The write units of the only shard run out when the bucket is nearly empty.
+        Phase {
+            name: SURGE,
+            terms: Terms { capacity: 3_200, refill: 100, period: 1_000 },
+            tokens: 1,
+            load: vec![constant(3, 1_500)],
+        },
+        // From what one shard bears to what four need, always below the limit.
+        Phase {
+            name: RAMP,
+            terms: Terms { capacity: 20_000, refill: 5_000, period: 1_000 },
+            tokens: 1,
+            load: vec![Stretch { seconds: 5, from: 100, to: 2_000 }, constant(2, 2_000)],
+        },
+    ]
 }
 
-/// The phases with traffic, of which the steady one takes this many seconds of simulated time and the ramp
-/// half as many: two thirds of them to rise, the others at the top.
-pub(crate) fn with_traffic(seconds: u32) -> [Phase; 3] {
-    let constant = |seconds, rate| Stretch { seconds, from: rate, to: rate };
-    let rise = Stretch { seconds: seconds.div_ceil(3), from: RAMP_FROM, to: RAMP_TO };
-    let phase = |name, tokens, load| Phase { name, terms: terms(name), tokens, load };
-    let burst = vec![constant(BURST_SECONDS, BURST_RATE), constant(AFTER_BURST_SECONDS, AFTER_BURST_RATE)];
-    [
-        phase(STEADY, 1, vec![constant(seconds, STEADY_RATE)]),
-        phase(BURST, BURST_TOKENS, burst),
-        phase(RAMP, 1, vec![rise, constant(seconds.div_ceil(6), RAMP_TO)]),
-    ]
+/// The phase without traffic. A shard accrues its share in half of the minute that it rests after each drain.
+pub(crate) fn idle() -> Phase {
+    Phase { name: IDLE, terms: Terms { capacity: 400, refill: 400, period: 30_000 }, tokens: 1, load: Vec::new() }
 }
 
 impl Phase {
