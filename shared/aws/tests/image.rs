@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs,
+    path::Path,
+};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
@@ -16,7 +20,7 @@ use tidegate_domain::{
     bucket::{BucketChange, ChangeKind, Limit},
     state::{
         BucketImage,
-        Unfamiliar::{self, Incomplete, NoRefill, OutOfRange, Quota, Schedule, SwitchedOff},
+        Unfamiliar::{self, AwaitsClient, Incomplete, NoRefill, OutOfRange, Quota, Schedule, SwitchedOff},
     },
 };
 
@@ -27,7 +31,7 @@ fn item() -> Value {
     json!({
         "PK": {"S": PK}, "SK": {"S": "#STATE"}, "entity_id": {"S": "user-1"}, "resource": {"S": "bedrock/claude"},
         "rf": {"N": "1767223800123"}, "cascade": {"BOOL": false}, "shard_count": {"N": "4"},
-        "ttl": {"N": "1767234435"}, "vu": {"N": "0"}, "sched_tz": {"S": "UTC"}, "pgen": {"N": "1.5"},
+        "ttl": {"N": "1767234435"}, "sched_tz": {"S": "UTC"}, "pgen": {"N": "1.5"},
         "b_my_rpm_tk": {"N": "-598000"}, "b_my_rpm_tc": {"N": "3500"}, "b_my_rpm_cp": {"N": "600000"},
         "b_my_rpm_ra": {"N": "300000"}, "b_my_rpm_rp": {"N": "60000"}, "b_my_rpm_soft": {"N": "soon"},
         "b_wcu_tk": {"N": "998000"}, "b_wcu_tc": {"N": "2000"}, "b_wcu_cp": {"N": "1000000"},
@@ -116,7 +120,7 @@ fn a_plain_bucket_is_its_state() {
         let state = image.plain().unwrap();
         assert_eq!(state.last_refill.get(), 1_767_223_800_123);
         assert_eq!(state.shards.get(), 4);
-        assert_eq!((state.expires, state.valid_until), (Some(1_767_234_435), Some(0)));
+        assert_eq!(state.expires, Some(1_767_234_435));
         let limits: Vec<_> = state.limits.keys().map(Limit::as_str).collect();
         assert_eq!(limits, ["my_rpm", "wcu"]);
         let limit = &state.limits[&Limit::new("my_rpm").unwrap()];
@@ -124,10 +128,7 @@ fn a_plain_bucket_is_its_state() {
         let terms = limit.terms;
         assert_eq!((terms.capacity.get(), terms.refill.get(), terms.period), (600_000, 300_000, 60_000));
     });
-    check(&with(&[("ttl", Value::Null), ("vu", Value::Null)]), |image| {
-        let state = image.plain().unwrap();
-        assert_eq!((state.expires, state.valid_until), (None, None));
-    });
+    check(&with(&[("ttl", Value::Null)]), |image| assert_eq!(image.plain().unwrap().expires, None));
     check_plain(&[("b_my_rpm_cp", number("0"))]);
     check_plain(&[("b_a#b_new", number("what a later client adds"))]);
 }
@@ -197,11 +198,37 @@ fn numbers_that_cannot_be_are_unfamiliar() {
 }
 
 #[test]
+fn any_vu_awaits_a_client() {
+    for valid_until in ["-1", "0", "1767223860000"] {
+        check_unfamiliar(&[("vu", number(valid_until))], AwaitsClient);
+    }
+}
+
+#[test]
+fn the_size_is_the_same_from_stream_and_read() {
+    let size = |item: &Value| {
+        let mut bytes = 0;
+        check(item, |image| bytes = image.plain().unwrap().bytes);
+        bytes
+    };
+    let bytes = size(&item());
+    assert!((250..350).contains(&bytes), "{bytes}");
+    for (attribute, value, added) in [
+        ("note", json!({"S": "x".repeat(1_024)}), 4 + 1_024),
+        ("note", number("-123456"), 4 + 4),
+        ("note", json!({"BOOL": true}), 4 + 1),
+    ] {
+        assert_eq!(size(&with(&[(attribute, value)])), bytes + added, "{attribute}");
+    }
+}
+
+#[test]
 fn of_several_reasons_the_first_is_told() {
     let mut attributes = vec![("shard_count", number("0"))];
     for (attribute, value, expect) in [
         ("b_my_rpm_ra", number("0"), NoRefill),
         ("b_wcu_tk", Value::Null, Incomplete),
+        ("vu", number("0"), AwaitsClient),
         ("bypass", number("1"), SwitchedOff),
         ("b_my_rpm_ws", number("1"), Quota),
         ("sched", json!({"S": "-"}), Schedule),
@@ -234,7 +261,7 @@ fn malformed_numbers_are_poison() {
     check_poison("b__rp", &number("1"), "");
 }
 
-/// No attribute of a real client's is one on which we fail, and what it writes is plain.
+/// No attribute of a real client's is one on which we fail, and its next request takes a `vu` away.
 #[test]
 fn the_buckets_of_a_real_client_are_plain() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/zae-limiter-0.17/records.ndjson");
@@ -243,8 +270,15 @@ fn the_buckets_of_a_real_client_are_plain() {
     let event = StreamEvent { records };
     let batch: Batch<'_, BucketImage<'_>> = Batch::decode(&event);
     assert!(batch.poison.is_empty() && batch.changes.len() > 100, "{:?}", batch.poison);
+    let mut awaiting = BTreeSet::new();
     for change in batch.changes {
         let image = if change.kind == ChangeKind::Removed { continue } else { change.new };
-        assert!(image.plain().is_some(), "{image:?} of {:?}", change.bucket);
+        if image == BucketImage::Unfamiliar(AwaitsClient) {
+            awaiting.insert(change.bucket);
+        } else {
+            assert!(image.plain().is_some(), "{image:?} of {:?}", change.bucket);
+            awaiting.remove(&change.bucket);
+        }
     }
+    assert!(awaiting.is_empty(), "{awaiting:?}");
 }

@@ -48,7 +48,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for ImageBuilder<'a> {
                             image.limit_number(limit(name), number, value);
                         }
                         Attribute::Switch => {
-                            if !is_false(map.next_value()?) {
+                            let value = map.next_value()?;
+                            image.measure(bytes_of_attribute(value));
+                            if !is_false(value) {
                                 image.switch_off();
                             }
                         }
@@ -82,10 +84,11 @@ fn bytes_of_integer(value: i64) -> usize {
 
 /// The size of an attribute's value, in Lambda's compact JSON: `{"S":"text"}`.
 fn bytes_of_attribute(value: &RawValue) -> usize {
-    let content = value.get().len().saturating_sub(r#"{"S":""}"#.len());
-    match value.get().get(2..4) {
-        Some("S\"") => content,
-        Some("N\"") => bytes_of_number(content),
+    let value = value.get();
+    let content = value.get(r#"{"S":""#.len()..value.len().saturating_sub(r#""}"#.len())).unwrap_or_default();
+    match value.get(2..4) {
+        Some("S\"") => content.len(),
+        Some("N\"") => bytes_of_number(content.trim_start_matches('-').len()),
         _ => 1,
     }
 }
