@@ -113,6 +113,8 @@ pub struct Options {
 enum Kind {
     /// Stream records of one hot bucket
     Stream,
+    /// The same of a bucket that runs dry, for the bucket keeper to refill
+    Dry,
     /// Messages of a queue, each with the end of an EMR cluster that has a token
     Emr,
     /// The same of clusters without a token
@@ -155,6 +157,7 @@ impl Options {
         let events = match (&self.event, self.events) {
             (Some(file), _) => Events::read(file)?,
             (None, Kind::Stream) => Events::generated(self.records)?,
+            (None, Kind::Dry) => Events::dry(self.records)?,
             (None, Kind::Emr) => Events::ends(self.records, true)?,
             (None, Kind::EmrUntracked) => Events::ends(self.records, false)?,
         };

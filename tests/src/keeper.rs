@@ -10,27 +10,31 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Context as _;
+use aws_sdk_dynamodb::types::{PutRequest, WriteRequest};
 use bucket_keeper::{
     handler::{BucketKeeper, Handled},
     repair::Repaired,
 };
+use futures::{TryStreamExt as _, stream};
 use serde_json::value::RawValue;
 use tidegate_aws::{
-    buckets::{Freshness, Shards},
+    buckets::{Buckets, Freshness, Shards},
+    client,
     image::image_of,
-    registry::Entry,
+    registry::{Entry, Registry},
     schema::{self, bucket},
     stream::StreamEvent,
 };
 use tidegate_domain::{
     bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard},
+    pressure::SpreadCheck,
     state::{BucketState, LimitState, ShardCount, Terms},
     time::EpochMillis,
     tokens::Millitokens,
 };
 pub use tidegate_local::item::{Item, number, text};
 use tidegate_local::{
-    faults::{FaultRates, FaultyHttp},
+    faults::{FaultRates, FaultyHttp, sdk_config},
     item,
     keeper::function,
     mapping::StreamRecord,
@@ -38,6 +42,8 @@ use tidegate_local::{
     stream::StreamReader,
 };
 use tokio::time::{Duration, Instant};
+
+use crate::observed::ObservedHttp;
 
 /// An ordinary moment, a quarter of a second after 2025-12-31T23:30:00Z.
 pub const START: i64 = 1_767_223_800_250;
@@ -49,6 +55,8 @@ pub struct KeeperScene {
     pub services: Services,
     /// The function's connection to the table.
     pub http: FaultyHttp,
+    /// The same connection, watched.
+    pub observed: ObservedHttp,
     /// The function.
     pub keeper: BucketKeeper,
     reader: StreamReader,
@@ -64,14 +72,15 @@ impl KeeperScene {
     pub async fn with_faults(rates: FaultRates, seed: u64) -> anyhow::Result<Self> {
         let services = Services::embedded(None, "tidegate-test-buckets").await?;
         let http = FaultyHttp::new(rates, seed);
-        let keeper = keeper(&services, &http)?;
+        let observed = ObservedHttp::new(http.clone());
+        let keeper = keeper(&services, &http, &observed)?;
         let reader = StreamReader::new(services.streams.clone(), services.stream_arn().await?);
-        Ok(Self { services, http, keeper, reader })
+        Ok(Self { services, http, observed, keeper, reader })
     }
 
-    /// Another process of the same function, which remembers nothing.
+    /// Another process of the same function.
     pub fn another_process(&self) -> anyhow::Result<BucketKeeper> {
-        keeper(&self.services, &self.http)
+        keeper(&self.services, &self.http, &self.observed)
     }
 
     /// Writes a bucket item as a client would.
@@ -86,6 +95,20 @@ impl KeeperScene {
         Ok(())
     }
 
+    /// Writes many items.
+    pub async fn put_all(&self, items: impl Iterator<Item = Item>) -> anyhow::Result<()> {
+        let put = |item| PutRequest::builder().set_item(Some(item)).build();
+        let puts = items.map(|item| Ok(WriteRequest::builder().put_request(put(item)?).build()));
+        let puts: Vec<_> = puts.collect::<anyhow::Result<_>>()?;
+        let batches = puts.chunks(25).map(|batch| anyhow::Ok(batch.to_vec()));
+        let write = async |batch| {
+            let Services { dynamodb, table, .. } = &self.services;
+            dynamodb.batch_write_item().request_items(table, batch).send().await?;
+            Ok(())
+        };
+        stream::iter(batches).try_for_each_concurrent(8, write).await
+    }
+
     /// Changes a bucket item as a client would, with nobody else at work.
     pub async fn change(
         &self,
@@ -94,10 +117,23 @@ impl KeeperScene {
     ) -> anyhow::Result<()> {
         let mut state = self.state(key).await?;
         change(&mut state);
-        let mut changed = self.item(key).await?;
-        changed.retain(|name, _| ![schema::TTL, bucket::VALID_UNTIL].contains(&name.as_str()));
-        changed.extend(item(key, &state));
-        self.put_item(changed).await
+        let change = |changed: &mut Item| {
+            changed.remove(schema::TTL);
+            changed.extend(item(key, &state));
+            Ok(())
+        };
+        self.change_item(key, change).await
+    }
+
+    /// The same, attribute by attribute.
+    pub async fn change_item(
+        &self,
+        key: &BucketKey<'_>,
+        change: impl FnOnce(&mut Item) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut item = self.item(key).await?;
+        change(&mut item)?;
+        self.put_item(item).await
     }
 
     /// Deletes a bucket item.
@@ -113,15 +149,25 @@ impl KeeperScene {
         Ok(get.set_key(Some(item::key(key))).send().await?.item.unwrap_or_default())
     }
 
-    /// What a bucket item says.
+    /// What a bucket item says, but for its size.
     pub async fn state(&self, key: &BucketKey<'_>) -> anyhow::Result<BucketState<'static>> {
         let image = image_of(&self.item(key).await?)?;
-        image.plain().cloned().with_context(|| format!("{key:?} is {image:?}"))
+        let state = image.plain().cloned().with_context(|| format!("{key:?} is {image:?}"))?;
+        Ok(BucketState { bytes: 0, ..state })
     }
 
-    /// The shards of a bucket below this number, as the function reads them.
+    /// The shards of a bucket below this number, as the function reads them, but for their sizes.
     pub async fn shards(&self, key: &BucketKey<'_>, below: u32) -> anyhow::Result<Shards> {
-        Ok(self.keeper.buckets.read(key, 0..below, Freshness::Consistent).await?)
+        let mut shards = self.keeper.buckets.read(key, 0..below, Freshness::Consistent).await?;
+        for state in shards.states.values_mut() {
+            state.bytes = 0;
+        }
+        Ok(shards)
+    }
+
+    /// What the shards of a bucket hold of a limit, shard by shard.
+    pub async fn held(&self, key: &BucketKey<'_>, name: &'static str) -> anyhow::Result<Vec<i64>> {
+        Ok(self.shards(key, 64).await?.states.values().map(|state| tokens(state, name)).collect())
     }
 
     /// All items of the table by their keys.
@@ -169,16 +215,27 @@ impl KeeperScene {
         Ok(Repaired { report: repaired.report, complete: Ok(complete) })
     }
 
-    /// Enters a bucket into the registry.
-    pub async fn enter(&self, key: &BucketKey<'static>, shards: u32, written: i64) -> anyhow::Result<()> {
-        let entry = Entry { bucket: key.clone(), shards: count(shards), written: Millitokens::new(written) };
+    /// Enters a bucket into the registry, with no check of how its writes spread.
+    pub async fn enter(&self, key: &BucketKey<'static>, shards: u32) -> anyhow::Result<()> {
+        let entry = Entry { bucket: key.clone(), shards: count(shards), check: None };
         Ok(self.keeper.registry.enter(&entry).await?)
     }
 }
 
-fn keeper(services: &Services, http: &FaultyHttp) -> anyhow::Result<BucketKeeper> {
+fn keeper(services: &Services, http: &FaultyHttp, observed: &ObservedHttp) -> anyhow::Result<BucketKeeper> {
     let function = Arc::into_inner(function(services, http, time(START))?);
-    Ok(function.context("somebody else has the function")?.keeper)
+    let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, observed.clone()));
+    Ok(BucketKeeper {
+        buckets: Buckets::new(dynamodb.clone(), &services.table),
+        registry: Registry::new(dynamodb, &services.table),
+        ..function.context("somebody else has the function")?.keeper
+    })
+}
+
+/// A check of how writes spread: when, and what shard 0 and the newest shards had consumed, in millitokens.
+#[must_use]
+pub fn spread(at: i64, zero: i64, newest: i64) -> SpreadCheck {
+    SpreadCheck { at: time(at), zero: Millitokens::new(zero), newest: Millitokens::new(newest) }
 }
 
 /// A deadline that is far away.
@@ -250,13 +307,7 @@ pub fn full(shards: u32) -> BucketState<'static> {
         let tokens = terms.share(&limit(name), count(shards)).capacity;
         (limit(name), LimitState { tokens, consumed: Millitokens::default(), terms })
     });
-    BucketState {
-        last_refill: time(START),
-        shards: count(shards),
-        expires: None,
-        valid_until: None,
-        limits: limits.into(),
-    }
+    BucketState { last_refill: time(START), shards: count(shards), expires: None, bytes: 0, limits: limits.into() }
 }
 
 /// What a shard holds of a limit, in millitokens.
@@ -282,6 +333,13 @@ pub fn limit_of<'s>(state: &'s mut BucketState<'static>, name: &'static str) -> 
     state.limits.get_mut(&limit(name)).expect("the limit")
 }
 
+/// Changes a number of an item by so much.
+pub fn add(item: &mut Item, name: &str, change: i64) -> anyhow::Result<()> {
+    let changed = item::read(item, name)? + change;
+    item.insert(name.to_owned(), number(changed));
+    Ok(())
+}
+
 /// The attribute of a limit's field.
 #[must_use]
 pub fn attribute(limit: &Limit<'_>, field: &str) -> String {
@@ -292,9 +350,7 @@ pub fn attribute(limit: &Limit<'_>, field: &str) -> String {
 #[must_use]
 pub fn item(key: &BucketKey<'_>, state: &BucketState<'_>) -> Item {
     let mut item = item::bucket(key, state.last_refill, state.shards.get());
-    for (name, value) in [(schema::TTL, state.expires), (bucket::VALID_UNTIL, state.valid_until)] {
-        item.extend(value.map(|value| (name.to_owned(), number(value))));
-    }
+    item.extend(state.expires.map(|expires| (schema::TTL.to_owned(), number(expires))));
     for (limit, LimitState { tokens, consumed, terms: Terms { capacity, refill, period } }) in &state.limits {
         let [tokens, consumed, capacity, refill] = [tokens, consumed, capacity, refill].map(|amount| amount.get());
         item::Limit { tokens, consumed, capacity, refill, period: *period }.put(limit.as_str(), &mut item);

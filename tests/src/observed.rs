@@ -3,11 +3,16 @@
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
-use aws_smithy_runtime_api::client::{
-    http::{HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector},
-    orchestrator::HttpRequest,
-    runtime_components::RuntimeComponents,
+use aws_smithy_runtime_api::{
+    client::{
+        http::{HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector},
+        orchestrator::{HttpRequest, HttpResponse},
+        result::ConnectorError,
+        runtime_components::RuntimeComponents,
+    },
+    http::StatusCode,
 };
+use serde_json::{Value, json};
 use tidegate_local::faults::FaultyHttp;
 use tokio::sync::watch;
 
@@ -21,10 +26,14 @@ pub struct ObservedHttp {
 #[derive(Debug, Default)]
 struct Seen {
     calls: BTreeMap<String, usize>,
+    /// Half read units.
+    read: usize,
     /// Calls of this operation wait.
     held: Option<&'static str>,
     /// Whether there is one that does.
     waits: bool,
+    /// So many transactions are canceled.
+    conflicts: usize,
 }
 
 impl ObservedHttp {
@@ -42,6 +51,14 @@ impl ObservedHttp {
         calls
     }
 
+    /// The read units of all calls so far that name their items, which are taken to be of at most four kilobytes.
+    ///
+    /// AWS: [read operations](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html#read-operation-consumption).
+    #[must_use]
+    pub fn read_units(&self) -> usize {
+        self.seen.borrow().read / 2
+    }
+
     /// Lets calls of this operation wait, like `DeleteItem`, until they are released.
     pub fn hold(&self, operation: &'static str) {
         self.seen.send_modify(|seen| seen.held = Some(operation));
@@ -51,6 +68,11 @@ impl ObservedHttp {
     pub async fn held(&self) {
         // It fails when the sender is gone, and `self` holds that.
         let _ = self.seen.subscribe().wait_for(|seen| seen.waits).await;
+    }
+
+    /// Cancels so many transactions, each as if somebody else was writing one of its items.
+    pub fn conflict(&self, transactions: usize) {
+        self.seen.send_modify(|seen| seen.conflicts = transactions);
     }
 
     /// Lets all calls go on.
@@ -78,13 +100,48 @@ impl HttpConnector for ObservedConnector {
         HttpConnectorFuture::new(async move {
             let target = request.headers().get("x-amz-target").and_then(|target| target.rsplit_once('.'));
             let operation = target.map_or_else(String::new, |(_, operation)| operation.to_owned());
+            let read = half_read_units(&operation, &request);
             seen.send_modify(|seen| {
+                seen.read += read;
                 seen.waits |= seen.held == Some(operation.as_str());
                 *seen.calls.entry(operation.clone()).or_default() += 1;
             });
             // It fails when the sender is gone, and this holds it.
             let _ = seen.subscribe().wait_for(|seen| seen.held != Some(operation.as_str())).await;
+            if operation == "TransactWriteItems" && seen.send_if_modified(Seen::take_conflict) {
+                return conflict();
+            }
             inner.call(request).await
         })
+    }
+}
+
+impl Seen {
+    fn take_conflict(&mut self) -> bool {
+        let has_one = self.conflicts > 0;
+        self.conflicts = self.conflicts.saturating_sub(1);
+        has_one
+    }
+}
+
+fn conflict() -> Result<HttpResponse, ConnectorError> {
+    let body = json!({
+        "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+        "CancellationReasons": [{"Code": "TransactionConflict"}],
+    });
+    let status = StatusCode::try_from(400).map_err(|error| ConnectorError::other(error.into(), None))?;
+    Ok(HttpResponse::new(status, body.to_string().into()))
+}
+
+fn half_read_units(operation: &str, request: &HttpRequest) -> usize {
+    let body = || request.body().bytes().and_then(|body| serde_json::from_slice::<Value>(body).ok());
+    let units =
+        |of: &Value| of["Keys"].as_array().map_or(1, Vec::len) * if of["ConsistentRead"] == true { 2 } else { 1 };
+    match operation {
+        "GetItem" => body().map_or(0, |get| units(&get)),
+        "BatchGetItem" => {
+            body().and_then(|get| Some(get["RequestItems"].as_object()?.values().map(units).sum())).unwrap_or_default()
+        }
+        _ => 0,
     }
 }

@@ -33,6 +33,14 @@ impl Events {
         Ok(Self::Generated(HotBucket::new(records, tidegate_aws::clock::now()?)?))
     }
 
+    /// Batches of `records` records each, of a bucket that has run dry.
+    ///
+    /// # Errors
+    /// If the system's clock is not in this era.
+    pub fn dry(records: u32) -> anyhow::Result<Self> {
+        Ok(Self::Generated(HotBucket::new(records, tidegate_aws::clock::now()?)?.dry()))
+    }
+
     /// Batches of `records` messages each; whether the clusters have tokens.
     ///
     /// # Errors
@@ -58,7 +66,7 @@ impl Events {
     /// If it cannot be written as JSON.
     pub fn next(&mut self) -> anyhow::Result<Bytes> {
         match self {
-            Self::Generated(bucket) => Ok(bucket.next_batch()?.into()),
+            Self::Generated(bucket) => Ok(bucket.next_batch(tidegate_aws::clock::now()?)?.into()),
             Self::Ends(ends) => Ok(ends.next_batch().into()),
             Self::Same { event, .. } => Ok(event.clone()),
         }

@@ -33,6 +33,9 @@ const FIRST_SEQUENCE: u128 = 100_000_000_000_000_000_000;
 
 const HOUR_MS: u64 = 3_600_000;
 
+/// How long before a dry batch the bucket was last refilled: by then, half of its requests have accrued.
+const DRY_MS: u64 = 30_000;
+
 /// A limit of the hot bucket. Amounts are in millitokens, the period in milliseconds.
 struct HotLimit {
     name: &'static str,
@@ -42,12 +45,13 @@ struct HotLimit {
 }
 
 /// A bucket that is written over and over. Each batch goes on where the one before ended, and finds
-/// the bucket refilled.
+/// the bucket refilled, or, if it is dry, with no more requests than the batch takes.
 #[derive(Clone, Debug)]
 pub struct HotBucket {
     records: u32,
     batches: u64,
     start_ms: u64,
+    is_dry: bool,
     key: BucketKey<'static>,
 }
 
@@ -65,7 +69,12 @@ impl HotBucket {
             shard: Shard::new(SHARD),
         };
         let now = now.get().unsigned_abs();
-        Ok(Self { records, batches: 0, start_ms: (now - now % HOUR_MS).saturating_sub(HOUR_MS), key })
+        Ok(Self { records, batches: 0, start_ms: (now - now % HOUR_MS).saturating_sub(HOUR_MS), is_dry: false, key })
+    }
+
+    /// The same bucket, dry.
+    pub fn dry(self) -> Self {
+        Self { is_dry: true, ..self }
     }
 
     /// Records in a batch.
@@ -73,14 +82,20 @@ impl HotBucket {
         self.records
     }
 
-    /// The next batch: the JSON that Lambda gives to the function.
+    /// The next batch: the JSON that Lambda gives to the function. The records of a dry bucket are about a second old
+    /// at the moment `now`: a keeper ignores older ones.
     ///
     /// # Errors
     /// Never, as far as is known: JSON can express it.
-    pub fn next_batch(&mut self) -> serde_json::Result<Vec<u8>> {
+    pub fn next_batch(&mut self, now: EpochMillis) -> serde_json::Result<Vec<u8>> {
         let records = u64::from(self.records);
         let first = self.batches * records;
-        let start_ms = self.start_ms + self.batches * records.div_ceil(ACQUIRES_PER_SECOND) * 1_000;
+        let seconds = records.div_ceil(ACQUIRES_PER_SECOND);
+        let start_ms = if self.is_dry {
+            (now.get().unsigned_abs() / 1_000).saturating_sub(seconds) * 1_000
+        } else {
+            self.start_ms + self.batches * seconds * 1_000
+        };
         self.batches += 1;
         let records = (0..records).map(|acquires| self.record(first, acquires, start_ms)).collect();
         serde_json::to_vec(&Batch { records })
@@ -113,7 +128,7 @@ impl HotBucket {
 
     /// The bucket item after `acquires` acquires of a batch, in the client's order of attributes.
     fn image(&self, first: u64, acquires: u64, start_ms: u64) -> Image<'_> {
-        let refilled_ms = refilled_ms(start_ms, acquires);
+        let refilled_ms = if self.is_dry { start_ms - DRY_MS } else { refilled_ms(start_ms, acquires) };
         let BucketKey { namespace, entity, resource, .. } = &self.key;
         let mut attributes = vec![
             text(schema::PK, schema::bucket_pk(&self.key)),
@@ -136,8 +151,13 @@ impl HotBucket {
         ];
         for HotLimit { name, capacity, period, taken } in LIMITS {
             let (since_refill, ever) = (acquires % ACQUIRES_PER_SECOND, first + acquires);
+            let tokens = if self.is_dry && name != Limit::WRITE_UNITS {
+                (u64::from(self.records) - acquires) * taken
+            } else {
+                capacity - since_refill * taken
+            };
             attributes.extend([
-                number(bucket::attribute(name, bucket::TOKENS), capacity - since_refill * taken),
+                number(bucket::attribute(name, bucket::TOKENS), tokens),
                 number(bucket::attribute(name, bucket::CAPACITY), capacity),
                 number(bucket::attribute(name, bucket::REFILL_AMOUNT), capacity),
                 number(bucket::attribute(name, bucket::REFILL_PERIOD), period),
@@ -158,13 +178,26 @@ mod tests {
     use std::collections::HashSet;
 
     use serde_json::Value;
-    use tidegate_aws::stream;
-    use tidegate_domain::{bucket::Counters, sequence::SequenceNumber};
+    use tidegate_aws::{
+        batch::Batch,
+        stream::{self, StreamEvent},
+    };
+    use tidegate_domain::{
+        activity,
+        bucket::Counters,
+        refill::{self, Decision},
+        sequence::SequenceNumber,
+        state::BucketImage,
+    };
 
     use super::*;
 
+    fn now() -> EpochMillis {
+        EpochMillis::new(1_767_225_600_123).unwrap()
+    }
+
     fn bucket(records: u32) -> HotBucket {
-        HotBucket::new(records, EpochMillis::new(1_767_225_600_123).unwrap()).unwrap()
+        HotBucket::new(records, now()).unwrap()
     }
 
     fn records(batch: &[u8]) -> Vec<Value> {
@@ -181,7 +214,7 @@ mod tests {
         let mut bucket = bucket(100);
         for batches in [0, 10_000] {
             bucket.batches = batches;
-            let bytes = bucket.next_batch().unwrap().len();
+            let bytes = bucket.next_batch(now()).unwrap().len();
             assert!((240_000..256_000).contains(&bytes), "{bytes} bytes");
         }
     }
@@ -189,7 +222,7 @@ mod tests {
     #[test]
     fn the_largest_batch_can_be_generated() {
         let mut bucket = bucket(10_000);
-        let records = records(&bucket.next_batch().unwrap());
+        let records = records(&bucket.next_batch(now()).unwrap());
         assert_eq!(records.len(), 10_000);
         let seconds: HashSet<u64> =
             records.iter().map(|r| r["dynamodb"]["ApproximateCreationDateTime"].as_u64().unwrap()).collect();
@@ -199,7 +232,8 @@ mod tests {
     #[test]
     fn sequence_numbers_and_consumption_rise_and_tokens_fall() {
         let mut bucket = bucket(100);
-        let batches = [bucket.next_batch().unwrap(), bucket.next_batch().unwrap(), bucket.next_batch().unwrap()];
+        let batches =
+            [bucket.next_batch(now()).unwrap(), bucket.next_batch(now()).unwrap(), bucket.next_batch(now()).unwrap()];
         let records: Vec<_> = batches.iter().flat_map(|batch| records(batch)).collect();
         let sequence = |record: &Value| {
             let sequence = record["dynamodb"]["SequenceNumber"].as_str().unwrap();
@@ -222,8 +256,19 @@ mod tests {
     }
 
     #[test]
+    fn a_dry_bucket_is_to_be_refilled() {
+        let mut bucket = bucket(100).dry();
+        for _ in 0..2 {
+            let event: StreamEvent = serde_json::from_slice(&bucket.next_batch(now()).unwrap()).unwrap();
+            let activities = activity::fold(Batch::<BucketImage<'_>>::decode(&event).changes);
+            let decision = refill::decide(&activities[0], activities[0].image.plain().unwrap(), now());
+            assert!(matches!(decision, Decision::Refill(_)), "{decision:?}");
+        }
+    }
+
+    #[test]
     fn every_record_decodes_as_a_change_of_the_bucket() {
-        for record in records(&bucket(10).next_batch().unwrap()) {
+        for record in records(&bucket(10).next_batch(now()).unwrap()) {
             assert!(
                 matches!(stream::decode::<Counters<'_>>(&record.to_string()), Ok(stream::Record::Change(_))),
                 "{record}"

@@ -2,6 +2,7 @@
 
 mod doubling;
 mod left_alone;
+mod processes;
 mod refill;
 mod splits;
 mod undeliverable;
@@ -11,6 +12,11 @@ use tidegate_tests::keeper::{KeeperScene, START, key, shard};
 
 /// Ten seconds after [`START`].
 const LATER: i64 = START + 10_000;
+
+/// The creation time of records that are written at a moment: in whole seconds.
+const fn created(at: i64) -> i64 {
+    at / 1_000 * 1_000
+}
 
 /// Writes the shards of a bucket, as the function sees it.
 async fn create(scene: &mut KeeperScene, entity: &str, shards: &[BucketState<'static>]) -> anyhow::Result<()> {

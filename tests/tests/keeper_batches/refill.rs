@@ -1,74 +1,82 @@
-//! A bucket that runs dry is refilled: once, and with what has accrued.
+//! A bucket that runs dry is refilled: once, and with what had accrued when its last record was written.
 
 use bucket_keeper::report::Report;
 use futures::future::join;
 use tidegate_aws::stream::StreamEvent;
 use tidegate_domain::state::BucketState;
-use tidegate_tests::keeper::{KeeperScene, START, full, in_time, key, set_tokens, take, time};
+use tidegate_tests::keeper::{KeeperScene, START, add, full, in_time, item, key, number, set_tokens, take, time};
 
-use crate::create;
+use crate::created;
 
 /// When the bucket runs dry, and when the function learns of it.
 const DRY: i64 = START + 40_000;
 const NOW: i64 = DRY + 1_000;
 
-/// A bucket is emptied, and asked for more half a minute later: the batch that shows the latter.
-async fn run_dry(scene: &mut KeeperScene, bucket: BucketState<'static>) -> anyhow::Result<StreamEvent> {
-    create(scene, "user", &[bucket]).await?;
-    for (at, taken) in [(START + 10_000, 95_000), (DRY, 2_000)] {
-        scene
-            .change(&key("user"), |state| {
-                take(state, "rpm", taken);
-                take(state, "wcu", 1_000);
-            })
-            .await?;
-        let event = scene.event(at).await?;
-        if at == DRY {
-            return Ok(event);
-        }
-        let report = scene.invoke(&event, at + 1_000).await.report;
-        assert_eq!(report, Report { records: 1, changes: 1, shards: 1, enough: 1, ..Report::default() });
-    }
-    anyhow::bail!("it has not run dry")
+/// A bucket that holds so much of its requests since [`START`].
+fn bucket(left: i64) -> BucketState<'static> {
+    let mut state = full(1);
+    set_tokens(&mut state, "rpm", left);
+    state
 }
 
-/// The bucket after the refill. It was full until 10 seconds after [`START`], or until the end of that
-/// second; since then, 100 a minute have accrued.
+/// The batch that shows a client taking two requests from the bucket.
+async fn draw(scene: &mut KeeperScene, bucket: &BucketState<'static>) -> anyhow::Result<StreamEvent> {
+    scene.put(&key("user"), bucket).await?;
+    scene.writes().await?;
+    scene.change(&key("user"), draw_from).await?;
+    scene.event(DRY).await
+}
+
+fn draw_from(state: &mut BucketState<'static>) {
+    take(state, "rpm", 2_000);
+    take(state, "wcu", 1_000);
+}
+
+/// The same of a bucket that holds 5 of 100 requests.
+async fn run_dry(scene: &mut KeeperScene) -> anyhow::Result<StreamEvent> {
+    draw(scene, &bucket(5_000)).await
+}
+
+/// The bucket after the refill, up to the creation time of its last record.
 fn refilled() -> BucketState<'static> {
-    let mut state = full(1);
-    take(&mut state, "rpm", 97_000);
-    take(&mut state, "wcu", 2_000);
-    let full_until = (START + 10_000) / 1_000 * 1_000 + 999;
-    set_tokens(&mut state, "rpm", 3_000 + (NOW - full_until) * 100_000 / 60_000);
+    let mut state = bucket(5_000);
+    draw_from(&mut state);
+    set_tokens(&mut state, "rpm", 3_000 + (created(DRY) - START) * 100_000 / 60_000);
     set_tokens(&mut state, "wcu", 1_000_000);
-    BucketState { last_refill: time(NOW), ..state }
+    BucketState { last_refill: time(created(DRY)), ..state }
+}
+
+/// What the function reports of a batch with one record.
+fn one(report: &Report) -> Report {
+    Report { records: 1, changes: 1, shards: 1, ..report.clone() }
 }
 
 #[tokio::test]
-async fn a_dry_bucket_is_refilled_in_one_write_that_causes_no_other() -> anyhow::Result<()> {
+async fn one_write_refills_a_dry_bucket() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
-    let batch = run_dry(&mut scene, full(1)).await?;
+    let batch = run_dry(&mut scene).await?;
     let handled = scene.invoke(&batch, NOW).await;
-    assert_eq!(handled.report, Report { records: 1, changes: 1, shards: 1, refilled: 1, ..Report::default() });
+    assert_eq!(handled.report, one(&Report { refilled: 1, ..Report::default() }));
     assert_eq!(scene.state(&key("user")).await?, refilled());
 
     let echo = scene.event(NOW).await?;
     assert_eq!(echo.records.len(), 1, "one write");
     for later in [0, 500, 1_000, 60_000] {
-        let handled = scene.invoke(&echo, NOW + later).await;
-        assert_eq!((handled.report.refilled, scene.writes().await?), (0, 0), "{later} ms later");
+        scene.invoke(&echo, NOW + later).await;
+        assert_eq!(scene.writes().await?, 0, "{later} ms later");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_batch_that_comes_again_credits_nothing() -> anyhow::Result<()> {
+async fn a_redelivered_batch_credits_nothing() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
-    let batch = run_dry(&mut scene, full(1)).await?;
+    let batch = run_dry(&mut scene).await?;
     scene.invoke(&batch, NOW).await;
     for process in [&scene.keeper, &scene.another_process()?] {
-        for later in [0, 1_000, 20_000] {
-            process.handle(&batch, time(NOW + later), in_time()).await;
+        for later in [0, 1_000, 3_000] {
+            let report = process.handle(&batch, time(NOW + later), in_time()).await.report;
+            assert_eq!(report, one(&Report { lost: 1, ..Report::default() }), "{later} ms later");
             assert_eq!(scene.state(&key("user")).await?, refilled(), "{later} ms later");
         }
     }
@@ -76,35 +84,21 @@ async fn a_batch_that_comes_again_credits_nothing() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_batch_that_two_have_at_once_credits_once() -> anyhow::Result<()> {
+async fn two_processes_at_once_credit_once() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let other = scene.another_process()?;
-    scene.put(&key("user"), &full(1)).await?;
-    scene.change(&key("user"), |state| take(state, "rpm", 95_000)).await?;
-    let first = scene.event(START + 10_000).await?;
-    scene.change(&key("user"), |state| take(state, "rpm", 2_000)).await?;
-    let second = scene.event(DRY).await?;
-    for process in [&scene.keeper, &other] {
-        process.handle(&first, time(START + 11_000), in_time()).await;
-    }
+    let batch = run_dry(&mut scene).await?;
     let (one, two) =
-        join(scene.keeper.handle(&second, time(NOW), in_time()), other.handle(&second, time(NOW), in_time())).await;
+        join(scene.keeper.handle(&batch, time(NOW), in_time()), other.handle(&batch, time(NOW), in_time())).await;
     assert_eq!((one.report.refilled + two.report.refilled, one.report.lost + two.report.lost), (1, 1));
-    assert_eq!(scene.writes().await?, 1);
-
-    // In one process, the second invocation finds no memory of the bucket.
-    let mut scene = KeeperScene::new().await?;
-    let batch = run_dry(&mut scene, full(1)).await?;
-    join(scene.invoke(&batch, NOW), scene.invoke(&batch, NOW)).await;
-    assert_eq!(scene.writes().await?, 1);
     assert_eq!(scene.state(&key("user")).await?, refilled());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_client_that_draws_meanwhile_loses_nothing() -> anyhow::Result<()> {
+async fn a_debit_meanwhile_stays_counted() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
-    let batch = run_dry(&mut scene, full(1)).await?;
+    let batch = run_dry(&mut scene).await?;
     scene.change(&key("user"), |state| take(state, "rpm", 3_000)).await?;
     scene.invoke(&batch, NOW).await;
     let mut expect = refilled();
@@ -116,36 +110,72 @@ async fn a_client_that_draws_meanwhile_loses_nothing() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_client_that_refills_meanwhile_wins() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
-    let batch = run_dry(&mut scene, full(1)).await?;
+    let batch = run_dry(&mut scene).await?;
     let theirs = BucketState { last_refill: time(NOW - 1), ..full(1) };
     scene.put(&key("user"), &theirs).await?;
     let handled = scene.invoke(&batch, NOW).await;
-    assert_eq!((handled.report.lost, handled.report.refilled), (1, 0));
+    assert_eq!(handled.report, one(&Report { lost: 1, ..Report::default() }));
     assert_eq!(scene.state(&key("user")).await?, theirs);
     Ok(())
 }
 
-/// The dry bucket expires in this second after 1970.
-async fn check_expiry(expires: i64, expect: &Report) -> anyhow::Result<()> {
+#[tokio::test]
+async fn an_item_with_vu_awaits_its_client() -> anyhow::Result<()> {
+    for valid_until in [-1, 0, 1, NOW + 60_000] {
+        let mut scene = KeeperScene::new().await?;
+        let mut marked = item(&key("user"), &bucket(5_000));
+        marked.insert("vu".to_owned(), number(valid_until));
+        scene.put_item(marked).await?;
+        scene.writes().await?;
+        scene.change_item(&key("user"), |item| add(item, "b_rpm_tk", -2_000)).await?;
+        let batch = scene.event(DRY).await?;
+        let handled = scene.invoke(&batch, NOW).await;
+        assert_eq!(handled.report, one(&Report { awaits_client: 1, ..Report::default() }), "{valid_until}");
+        assert_eq!(scene.writes().await?, 0);
+    }
+    Ok(())
+}
+
+/// A client draws from the bucket, and the function learns of it at `now`: its report, and at most one write.
+async fn check(bucket: &BucketState<'static>, now: i64, expect: Report) -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
-    let batch = run_dry(&mut scene, BucketState { expires: Some(expires), ..full(1) }).await?;
-    let report = scene.invoke(&batch, NOW).await.report;
-    assert_eq!(&report, expect);
+    let batch = draw(&mut scene, bucket).await?;
+    let expect = one(&expect);
+    assert_eq!(scene.invoke(&batch, now).await.report, expect, "{bucket:?} at {now}");
     assert_eq!(scene.writes().await?, expect.refilled);
     Ok(())
 }
 
 #[tokio::test]
-async fn an_expired_bucket_is_left_to_its_clients() -> anyhow::Result<()> {
-    let report = Report { records: 1, changes: 1, shards: 1, ..Report::default() };
-    check_expiry(NOW / 1_000, &Report { expired: 1, ..report.clone() }).await?;
-    check_expiry(NOW / 1_000 + 1, &Report { refilled: 1, ..report }).await
+async fn records_of_five_seconds_are_stale() -> anyhow::Result<()> {
+    let last = created(DRY) + 5_000;
+    check(&bucket(5_000), last, Report { refilled: 1, ..Report::default() }).await?;
+    check(&bucket(5_000), last + 1, Report { stale: 1, ..Report::default() }).await?;
+    check(&bucket(5_000), last + 300_000, Report { stale: 1, ..Report::default() }).await
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_removed_is_gone() -> anyhow::Result<()> {
+async fn a_refill_must_pay() -> anyhow::Result<()> {
+    // In twice the lag of 1,250 ms, five requests are taken.
+    check(&bucket(7_000), NOW, Report { enough: 1, ..Report::default() }).await?;
+    check(&bucket(6_999), NOW, Report { refilled: 1, ..Report::default() }).await?;
+    // A quarter of the limit accrues in 15 seconds.
+    let since = |millis| BucketState { last_refill: time(created(DRY) - millis), ..bucket(5_000) };
+    check(&since(15_000), NOW, Report { refilled: 1, ..Report::default() }).await?;
+    check(&since(14_999), NOW, Report { unprofitable: 1, ..Report::default() }).await
+}
+
+#[tokio::test]
+async fn an_expired_bucket_is_left_to_its_clients() -> anyhow::Result<()> {
+    let expiring = |second| BucketState { expires: Some(second), ..bucket(5_000) };
+    check(&expiring(NOW / 1_000), NOW, Report { expired: 1, ..Report::default() }).await?;
+    check(&expiring(NOW / 1_000 + 1), NOW, Report { refilled: 1, ..Report::default() }).await
+}
+
+#[tokio::test]
+async fn a_removed_bucket_is_gone() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
-    let dry = run_dry(&mut scene, full(1)).await?;
+    let dry = run_dry(&mut scene).await?;
     scene.delete(&key("user")).await?;
     let removal = scene.event(DRY).await?;
     let batch = StreamEvent { records: dry.records.into_iter().chain(removal.records).collect() };

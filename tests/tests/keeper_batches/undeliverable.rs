@@ -4,29 +4,27 @@ use serde_json::{Value, json};
 use tidegate_aws::stream::StreamEvent;
 use tidegate_local::{faults::FaultRates, mapping::StreamRecord};
 use tidegate_tests::keeper::{
-    KeeperScene, START, count, event_of, failure, full, item, key, number, shard, take, time, tokens,
+    KeeperScene, START, count, event_of, failure, full, item, key, number, set_tokens, shard, take, time, tokens,
 };
 use tokio::time::{Duration, Instant};
 
 const DRY: i64 = START + 40_000;
 
+/// When the function learns of it.
+const NOW: i64 = DRY + 1_500;
+
 /// Buckets that have run dry: the records of one write to each.
 async fn run_dry(scene: &mut KeeperScene, entities: &[&str]) -> anyhow::Result<Vec<StreamRecord>> {
-    for taken in [0, 95_000, 2_000] {
-        for entity in entities {
-            if taken == 0 {
-                scene.put(&key(entity), &full(1)).await?;
-            } else {
-                scene.change(&key(entity), |state| take(state, "rpm", taken)).await?;
-            }
-        }
-        if taken < 95_000 && taken > 0 {
-            return scene.records(DRY).await;
-        }
-        let event = scene.event(START + 10_000).await?;
-        scene.invoke(&event, START + 10_000).await;
+    let mut state = full(1);
+    set_tokens(&mut state, "rpm", 5_000);
+    for entity in entities {
+        scene.put(&key(entity), &state).await?;
     }
-    anyhow::bail!("they have not run dry")
+    scene.writes().await?;
+    for entity in entities {
+        scene.change(&key(entity), |state| take(state, "rpm", 2_000)).await?;
+    }
+    scene.records(DRY).await
 }
 
 fn spoil(record: &mut StreamRecord) -> anyhow::Result<Value> {
@@ -51,7 +49,7 @@ async fn spoilt(scene: &mut KeeperScene) -> anyhow::Result<(StreamEvent, String,
 async fn poison_is_parked_whole_and_the_others_are_kept() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let (batch, _, poison) = spoilt(&mut scene).await?;
-    let handled = scene.invoke(&batch, DRY).await;
+    let handled = scene.invoke(&batch, NOW).await;
     assert!(handled.answer.as_ref().is_ok_and(|answer| answer.batch_item_failures.is_empty()));
     assert_eq!((handled.report.poison, handled.report.parked, handled.report.refilled), (1, 1, 2));
     let [letter] = &scene.services.queue.messages()[..] else { panic!("one letter") };
@@ -69,7 +67,7 @@ async fn without_a_queue_poison_is_the_failure_and_the_others_are_kept() -> anyh
     let mut scene = KeeperScene::new().await?;
     scene.keeper.dead_letters = None;
     let (batch, sequence, _) = spoilt(&mut scene).await?;
-    let handled = scene.invoke(&batch, DRY).await;
+    let handled = scene.invoke(&batch, NOW).await;
     assert_eq!(failure(&handled), Some(sequence.as_str()));
     assert_eq!((handled.report.unparked, handled.report.refilled), (1, 2));
     assert!(is_refilled(&scene, "a").await? && is_refilled(&scene, "c").await?);
@@ -81,9 +79,9 @@ async fn poison_that_cannot_be_parked_now_is_parked_later() -> anyhow::Result<()
     let mut scene = KeeperScene::new().await?;
     let (batch, sequence, _) = spoilt(&mut scene).await?;
     scene.services.queue.refuse(true);
-    assert_eq!(failure(&scene.invoke(&batch, DRY).await), Some(sequence.as_str()));
+    assert_eq!(failure(&scene.invoke(&batch, NOW).await), Some(sequence.as_str()));
     scene.services.queue.refuse(false);
-    assert_eq!(failure(&scene.invoke(&batch, DRY).await), None);
+    assert_eq!(failure(&scene.invoke(&batch, NOW).await), None);
     assert_eq!(scene.services.queue.messages().len(), 1);
     Ok(())
 }
@@ -96,7 +94,7 @@ async fn poison_without_a_usable_sequence_number_never_gives_an_empty_identifier
     let mut nameless: Value = serde_json::from_str(&records[0].json)?;
     nameless["dynamodb"]["SequenceNumber"] = json!("");
     records[0].json = nameless.to_string().into();
-    let handled = scene.invoke(&event_of(&records)?, DRY).await;
+    let handled = scene.invoke(&event_of(&records)?, NOW).await;
     assert!(handled.answer.is_err(), "the whole batch must come again");
     assert!(is_refilled(&scene, "b").await?);
     Ok(())
@@ -117,7 +115,7 @@ async fn a_busy_table_fails_from_the_first_record_of_what_it_did_not_take() -> a
     let mut scene = KeeperScene::with_faults(rates, 0).await?;
     let (batch, sequence) = needy_second(&mut scene).await?;
     let deadline = Instant::now() + Duration::from_millis(100);
-    let handled = scene.keeper.handle(&batch, time(DRY), deadline).await;
+    let handled = scene.keeper.handle(&batch, time(NOW), deadline).await;
     assert_eq!(failure(&handled), Some(sequence.as_str()));
     assert_eq!((handled.report.failed, handled.report.enough, handled.report.refused), (1, 1, 0));
     assert!(scene.http.counts().throttled > 1, "it was tried again");
@@ -128,11 +126,11 @@ async fn a_busy_table_fails_from_the_first_record_of_what_it_did_not_take() -> a
 async fn an_invocation_without_time_fails_from_the_first_record_of_what_it_did_not_do() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let (batch, sequence) = needy_second(&mut scene).await?;
-    let handled = scene.keeper.handle(&batch, time(DRY), Instant::now()).await;
+    let handled = scene.keeper.handle(&batch, time(NOW), Instant::now()).await;
     assert_eq!(failure(&handled), Some(sequence.as_str()));
     assert_eq!((handled.report.failed, handled.report.enough), (1, 1));
     // The same batch with time.
-    assert_eq!(failure(&scene.invoke(&batch, DRY).await), None);
+    assert_eq!(failure(&scene.invoke(&batch, NOW).await), None);
     Ok(())
 }
 
@@ -147,9 +145,58 @@ async fn a_bucket_that_is_corrupt_blocks_nothing() -> anyhow::Result<()> {
     scene.put(&key("b"), &full(1)).await?;
     scene.change(&key("b"), |state| state.shards = count(2)).await?;
     records.splice(0..0, scene.records(DRY).await?);
-    let handled = scene.invoke(&event_of(&records)?, DRY).await;
+    let handled = scene.invoke(&event_of(&records)?, NOW).await;
     assert_eq!(failure(&handled), None, "it would fail for ever");
     assert_eq!((handled.report.unfamiliar, handled.report.failed, handled.report.refilled), (1, 0, 1));
     assert!(is_refilled(&scene, "a").await?);
+    Ok(())
+}
+
+/// A bucket that a client has doubled, and two that have run dry: the function cannot complete the shards, and
+/// does what it must about the others.
+async fn check_incomplete(cancel: impl FnOnce(&KeeperScene), least_lost: usize) -> anyhow::Result<()> {
+    let mut scene = KeeperScene::new().await?;
+    scene.put(&key("hot"), &full(1)).await?;
+    scene.writes().await?;
+    scene.change(&key("hot"), |state| state.shards = count(2)).await?;
+    let mut records = scene.records(DRY).await?;
+    records.extend(run_dry(&mut scene, &["a", "b"]).await?);
+    cancel(&scene);
+    let handled = scene.invoke(&event_of(&records)?, NOW).await;
+    assert_eq!(failure(&handled), None);
+    assert_eq!((handled.report.incomplete, handled.report.split, handled.report.refilled), (1, 0, 2));
+    assert!(handled.report.split_lost >= least_lost, "{:?}", handled.report);
+
+    // The repair does it.
+    scene.observed.release();
+    scene.observed.conflict(0);
+    let repaired = scene.repair(NOW).await?;
+    assert_eq!((repaired.report.split, repaired.report.incomplete), (1, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_contended_bucket_is_left_to_the_repair() -> anyhow::Result<()> {
+    check_incomplete(|scene| scene.observed.conflict(usize::MAX), 2).await
+}
+
+#[tokio::test]
+async fn a_stuck_transaction_is_left_to_the_repair() -> anyhow::Result<()> {
+    let began = Instant::now();
+    check_incomplete(|scene| scene.observed.hold("TransactWriteItems"), 0).await?;
+    assert!(began.elapsed() < Duration::from_secs(10), "about two seconds");
+    Ok(())
+}
+
+#[tokio::test]
+async fn conflicts_are_tried_again() -> anyhow::Result<()> {
+    let mut scene = KeeperScene::new().await?;
+    scene.put(&key("hot"), &full(1)).await?;
+    scene.writes().await?;
+    scene.change(&key("hot"), |state| state.shards = count(2)).await?;
+    let batch = scene.event(DRY).await?;
+    scene.observed.conflict(3);
+    let report = scene.invoke(&batch, DRY).await.report;
+    assert_eq!((report.split_lost, report.split, report.incomplete), (3, 1, 0));
     Ok(())
 }

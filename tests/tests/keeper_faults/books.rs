@@ -79,7 +79,7 @@ impl Books {
         Ok(())
     }
 
-    /// All shards are there, know their number, and are as good as full.
+    /// All shards are there, know their number, and are at least half full.
     pub fn check_shards(&self) -> anyhow::Result<()> {
         ensure!(self.buckets.keys().map(String::as_str).collect::<BTreeSet<_>>() == ENTITIES.into(), "other buckets");
         for (entity, shards) in &self.buckets {
@@ -91,8 +91,8 @@ impl Books {
                     let share = state.share(&limit(name), &state.limits[&limit(name)]).capacity.get();
                     let held = tokens(state, name);
                     ensure!(held <= share, "{entity} {shard} holds {held} of {name}, its share is {share}");
-                    // Nobody refills a bucket of one shard that nobody writes to.
-                    let is_filled = count.get() == 1 || held * 16 >= share * 15;
+                    // Nobody refills a bucket of one shard that nobody writes to, or a shard that is half full.
+                    let is_filled = count.get() == 1 || held * 2 >= share;
                     ensure!(is_filled, "{entity} {shard} holds {held} of {name}, its share is {share}");
                 }
             }

@@ -1,25 +1,34 @@
-//! Whatever goes wrong with deliveries and calls: no token comes from nowhere, no shard stays missing, and
-//! what is done comes to rest.
+//! Whatever goes wrong with deliveries and calls, in one process or two: no token comes from nowhere, no shard stays
+//! missing, and what is done comes to rest.
 
 mod books;
 mod clients;
 
-use std::{collections::BTreeSet, num::NonZeroUsize, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use anyhow::ensure;
 use bucket_keeper::report::Report;
 use futures::try_join;
 use proptest::prelude::*;
 use rand::{SeedableRng as _, rngs::StdRng};
+use tidegate_aws::stream::StreamEvent;
 use tidegate_local::{
     faults::{FaultRates, FaultyHttp},
     keeper::{TimedKeeper, function},
     mapping::{Settings, StreamRecord},
-    pump::{Chaos, Fault, Function as _, Pump, Tally},
+    pump::{self, Chaos, Done, Fault, Function as _, Pump, Tally},
     services::Services,
     stream::StreamReader,
 };
 use tidegate_tests::keeper::{START, event_of, full, in_time, item, key, time};
+use tokio::time::Instant;
 
 use crate::{
     books::Books,
@@ -32,9 +41,24 @@ const STEP: i64 = 2_337;
 /// Simulated time between two repairs.
 const REPAIR: i64 = 61_003;
 
+/// Two processes that share nothing, and handle the batches in turn.
+struct TwoProcesses {
+    processes: [Arc<TimedKeeper>; 2],
+    batches: AtomicUsize,
+}
+
+impl pump::Function for TwoProcesses {
+    type Report = Report;
+
+    async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<Report> {
+        let batch = self.batches.fetch_add(1, Ordering::Relaxed);
+        self.processes[batch % 2].handle(event, deadline).await
+    }
+}
+
 struct Run {
     services: Services,
-    function: Arc<TimedKeeper>,
+    function: Arc<TwoProcesses>,
     reader: StreamReader,
     books: Books,
     now: i64,
@@ -44,7 +68,8 @@ impl Run {
     async fn new(http: &FaultyHttp) -> anyhow::Result<Self> {
         let services = Services::embedded(None, "tidegate-test-buckets").await?;
         let reader = StreamReader::new(services.streams.clone(), services.stream_arn().await?);
-        let function = function(&services, http, time(START))?;
+        let processes = [function(&services, http, time(START))?, function(&services, http, time(START))?];
+        let function = Arc::new(TwoProcesses { processes, batches: AtomicUsize::new(0) });
         for entity in ENTITIES {
             let put = services.dynamodb.put_item().table_name(&services.table);
             put.set_item(Some(item(&key(entity), &full(1)))).send().await?;
@@ -54,7 +79,9 @@ impl Run {
 
     fn wait(&mut self, millis: i64) {
         self.now += millis;
-        self.function.set_now(time(self.now));
+        for process in &self.function.processes {
+            process.set_now(time(self.now));
+        }
     }
 
     /// What was written since this was called last. By now, no more may be in the buckets than has accrued.
@@ -112,7 +139,7 @@ async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<Tally<
     let mut quiet = 0;
     for _ in 0..10 {
         run.wait(REPAIR);
-        run.function.repair(in_time()).await.complete?;
+        run.function.processes[0].repair(in_time()).await.complete?;
         quiet = if run.settle().await? { quiet + 1 } else { 0 };
     }
     ensure!(quiet >= 2, "the repair does not come to rest");

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_aws::schema::bucket;
+use tidegate_aws::schema::{bucket, system};
 use tidegate_domain::state::BucketState;
 use tidegate_tests::keeper::{
     Item, KeeperScene, START, a_minute, count, full, in_time, key, limit_of, set_tokens, shard, time,
 };
 
-const NOW: i64 = START + 60_000;
+/// By then, every shard can be full.
+const NOW: i64 = START + 120_000;
 
 /// Buckets with all kinds of work.
 async fn scene() -> anyhow::Result<KeeperScene> {
@@ -27,14 +28,22 @@ async fn scene() -> anyhow::Result<KeeperScene> {
     for number in 1..4 {
         scene.put(&shard(&key("behind"), number), &BucketState { shards: count(1), ..full(4) }).await?;
     }
+    for (number, held) in [(0, 50_000), (1, 0), (2, 50_000), (3, 20_000)] {
+        // Nothing accrues to it meanwhile.
+        let mut state = BucketState { last_refill: time(NOW + 60_000), ..full(2) };
+        set_tokens(&mut state, "rpm", held);
+        let entity = if number < 2 { "uneven" } else { "idle" };
+        scene.put(&shard(&key(entity), number % 2), &state).await?;
+    }
+    scene.change(&shard(&key("idle"), 1), |state| state.last_refill = time(START)).await?;
     scene.put(&key("single"), &full(1)).await?;
-    for entity in ["unsplit", "shrunken", "behind", "single", "gone"] {
-        scene.enter(&key(entity), 2, 0).await?;
+    for entity in ["unsplit", "shrunken", "behind", "uneven", "idle", "single", "gone"] {
+        scene.enter(&key(entity), 2).await?;
     }
     Ok(scene)
 }
 
-/// Repairs until nothing is left to be done; the table then, but for when it was refilled.
+/// Repairs until nothing is left to be done; the table then, but for when it was refilled and checked.
 async fn repaired(scene: &mut KeeperScene) -> anyhow::Result<BTreeMap<String, Item>> {
     scene.writes().await?;
     for _ in 0..3 {
@@ -42,7 +51,7 @@ async fn repaired(scene: &mut KeeperScene) -> anyhow::Result<BTreeMap<String, It
         if scene.writes().await? == 0 {
             let mut table = scene.table().await?;
             for item in table.values_mut() {
-                item.remove(bucket::LAST_REFILL);
+                item.retain(|name, _| ![bucket::LAST_REFILL, system::CHECKED].contains(&name.as_str()));
             }
             return Ok(table);
         }
@@ -53,7 +62,7 @@ async fn repaired(scene: &mut KeeperScene) -> anyhow::Result<BTreeMap<String, It
 #[tokio::test]
 async fn a_repair_that_dies_is_finished_by_the_next() -> anyhow::Result<()> {
     let expect = repaired(&mut scene().await?).await?;
-    assert_eq!(expect.len(), 8 + 2 + 4 + 1 + 3, "shards and entries");
+    assert_eq!(expect.len(), 8 + 2 + 4 + 2 + 2 + 1 + 5, "shards and entries");
     let mut crashes = 0;
     for writes in 0.. {
         let mut scene = scene().await?;
@@ -64,12 +73,12 @@ async fn a_repair_that_dies_is_finished_by_the_next() -> anyhow::Result<()> {
         };
         scene.http.heal();
         scene.keeper = scene.another_process()?;
-        assert_eq!(repaired(&mut scene).await?, expect, "a crash after {writes} writes");
+        assert!(repaired(&mut scene).await? == expect, "a crash after {writes} writes");
         if is_done {
             break;
         }
         crashes += 1;
     }
-    assert!(crashes > 15, "{crashes}");
+    assert!(crashes > 10, "{crashes}");
     Ok(())
 }

@@ -1,18 +1,16 @@
 //! How far a repair comes.
 
-use aws_sdk_dynamodb::types::{PutRequest, WriteRequest};
+use bucket_keeper::report::Report;
 use futures::{TryStreamExt as _, stream};
-use tidegate_aws::{registry::sort_key, schema};
-use tidegate_local::services::Services;
-use tidegate_tests::keeper::{Item, KeeperScene, START, key, number, text, time};
+use tidegate_aws::registry::sort_key;
+use tidegate_domain::bucket::BucketKey;
+use tidegate_tests::keeper::{Item, KeeperScene, START, full, item, key, number, set_tokens, shard, text, time};
 use tokio::time::{Duration, Instant};
 
 /// Enters so many buckets, which do not exist.
 async fn enter_many(scene: &KeeperScene, buckets: usize) -> anyhow::Result<()> {
     let entries = (0..buckets).map(anyhow::Ok);
-    stream::iter(entries)
-        .try_for_each_concurrent(32, async |at| scene.enter(&key(&format!("user-{at:05}")), 2, 0).await)
-        .await
+    stream::iter(entries).try_for_each_concurrent(32, async |at| scene.enter(&key(&name(at)), 2).await).await
 }
 
 #[tokio::test]
@@ -63,40 +61,57 @@ async fn repairs_with_too_little_time_come_to_the_end() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes so many unfamiliar buckets, and their entries.
-async fn put_many(scene: &KeeperScene, buckets: usize) -> anyhow::Result<()> {
-    let item = |parts: [(&str, _); 3]| Item::from(parts.map(|(name, value)| (name.to_owned(), value)));
-    let items = (0..buckets).flat_map(|at| {
-        let key = key(&format!("user-{at:05}"));
-        let bucket = [("PK", text(schema::bucket_pk(&key))), ("SK", text("#STATE")), ("sched", text("0 9 * * 1-5"))];
-        let mut entry = item([("PK", text("_/SYSTEM#")), ("SK", text(sort_key(&key))), ("shards", number(2))]);
-        entry.insert("written".to_owned(), number(0));
-        [item(bucket), entry]
-    });
-    let put = |item| PutRequest::builder().set_item(Some(item)).build();
-    let puts = items.map(|item| Ok(WriteRequest::builder().put_request(put(item)?).build()));
-    let puts: Vec<_> = puts.collect::<anyhow::Result<_>>()?;
-    let batches = puts.chunks(25).map(|batch| anyhow::Ok(batch.to_vec()));
-    let write = async |batch| {
-        let Services { dynamodb, table, .. } = &scene.services;
-        dynamodb.batch_write_item().request_items(table, batch).send().await?;
-        Ok(())
-    };
-    stream::iter(batches).try_for_each_concurrent(8, write).await
+fn name(at: usize) -> String {
+    format!("user-{at:05}")
+}
+
+/// A registry entry as an item.
+fn entry(bucket: &BucketKey<'_>, shards: u32) -> Item {
+    [("PK", text("_/SYSTEM#")), ("SK", text(sort_key(bucket))), ("shards", number(shards))]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+}
+
+/// Repairs with all the time that it takes: whether it reached the end, what it did, and the read and write units
+/// that it took, but for the reads of the registry.
+async fn run(scene: &KeeperScene, now: i64) -> anyhow::Result<(bool, Report, usize, u64)> {
+    let before = (scene.observed.read_units(), scene.http.write_units());
+    let repaired = scene.keeper.repair(time(now), Instant::now() + Duration::from_mins(10)).await;
+    let (read, written) = (scene.observed.read_units() - before.0, scene.http.write_units() - before.1);
+    Ok((repaired.complete?, repaired.report, read, written))
 }
 
 #[tokio::test]
-async fn a_repair_looks_at_ten_thousand_buckets_and_the_next_goes_on() -> anyhow::Result<()> {
+async fn a_repair_mends_ten_thousand_buckets_at_most() -> anyhow::Result<()> {
     const BUCKETS: usize = 10_050;
+    const SHARDS: u32 = 2;
     let mut scene = KeeperScene::new().await?;
-    // Nothing is to be done about an unfamiliar bucket, and one read tells.
-    put_many(&scene, BUCKETS).await?;
-    let first = scene.repair(START).await?;
-    assert_eq!((first.complete?, first.report.buckets, first.report.unfamiliar), (false, 10_000, 10_000));
-    assert_eq!(scene.keeper.registry.stopped().await?, Some(sort_key(&key("user-09999"))));
+    let mut dry = full(SHARDS);
+    set_tokens(&mut dry, "rpm", 0);
+    let states = std::iter::once(dry).chain((1..SHARDS).map(|_| full(SHARDS))).collect::<Vec<_>>();
+    let items = (0..BUCKETS).flat_map(|at| {
+        let bucket = key(&name(at));
+        let shards = (0..).zip(&states).map(|(number, state)| item(&shard(&bucket, number), state));
+        shards.chain([entry(&bucket, SHARDS)]).collect::<Vec<_>>()
+    });
+    scene.put_all(items).await?;
+    // A look at each bucket, a consistent read and a write; one more of either for the place where it stops.
+    let shards = SHARDS as usize;
+    let report = |buckets| Report { buckets, shards: buckets * shards, ..Report::default() };
+    let cost = |buckets: usize| (buckets * shards * 3 / 2 + 1, buckets as u64 + 1);
+
+    let (complete, first, read, written) = run(&scene, START + 60_000).await?;
+    assert_eq!((complete, first), (false, Report { refilled: 10_000, ..report(10_000) }));
+    assert_eq!((read, written), cost(10_000));
+    assert_eq!(scene.keeper.registry.stopped().await?, Some(sort_key(&key(&name(9_999)))));
+
     scene.keeper = scene.another_process()?;
-    let second = scene.repair(START).await?;
-    assert_eq!((second.complete?, second.report.buckets), (true, 50));
+    let (complete, second, read, written) = run(&scene, START + 60_000).await?;
+    assert_eq!((complete, second), (true, Report { refilled: 50, ..report(50) }));
+    assert_eq!((read, written), cost(50));
     assert_eq!(scene.keeper.registry.stopped().await?, None);
+
+    let third = run(&scene, START + 61_000).await?;
+    assert_eq!(third, (false, report(10_000), 10_000 * shards / 2 + 1, 1), "nothing is left to be done");
     Ok(())
 }

@@ -1,13 +1,15 @@
 //! What a repair does about one bucket.
 
 use bucket_keeper::report::Report;
+use futures::future::try_join;
 use tidegate_domain::{
     bucket::{BucketKey, Shard},
-    state::{BucketState, ShardCount},
+    state::BucketState,
     tokens::Millitokens,
 };
 use tidegate_tests::keeper::{
-    KeeperScene, START, a_minute, count, full, item, key, limit, limit_of, set_tokens, shard, take, text, time, tokens,
+    Item, KeeperScene, START, a_minute, count, full, key, limit, limit_of, number, set_tokens, shard, take, time,
+    tokens,
 };
 
 const SECOND: i64 = 1_000;
@@ -20,7 +22,7 @@ async fn scene(shards: &[State], entered: u32) -> anyhow::Result<KeeperScene> {
     for (number, state) in (0..).zip(shards) {
         scene.put(&shard(&key("user"), number), state).await?;
     }
-    scene.enter(&key("user"), entered, 0).await?;
+    scene.enter(&key("user"), entered).await?;
     scene.writes().await?;
     Ok(scene)
 }
@@ -51,86 +53,114 @@ async fn an_empty_registry_is_done() -> anyhow::Result<()> {
 async fn missing_shards_are_created() -> anyhow::Result<()> {
     let whole = State { shards: count(4), ..full(1) };
     let mut scene = scene(&[whole], 4).await?;
-    check(&scene, START + SECOND, Report { shards: 4, split: 3, enough: 4, ..Report::default() }).await?;
+    // The shard that is read is over-full until it has given.
+    check(&scene, START + SECOND, Report { shards: 1, split: 3, ..Report::default() }).await?;
     let expect = (0..4).map(|number| (Shard::new(number), full(4))).collect();
     assert_eq!(scene.shards(&key("user"), 8).await?.states, expect);
     scene.writes().await?;
-    check(&scene, START + 9 * SECOND, Report { shards: 4, enough: 4, ..Report::default() }).await?;
+    check(&scene, START + 9 * SECOND, Report { shards: 4, ..Report::default() }).await?;
     assert_eq!(scene.writes().await?, 0, "nothing is left to be done");
     Ok(())
 }
 
 #[tokio::test]
-async fn more_shards_than_the_registry_knows_are_created_and_entered() -> anyhow::Result<()> {
+async fn shards_beyond_the_entry_are_created_and_entered() -> anyhow::Result<()> {
     let mut zero = State { shards: count(8), ..full(2) };
     take(&mut zero, "wcu", 5_000);
     let scene = scene(&[zero, full(2)], 2).await?;
     let report = scene.repair(START + SECOND).await?.report;
-    assert_eq!((report.split, report.unsettled), (6, 0));
+    assert_eq!((report.split, report.incomplete), (6, 0));
     let entry = scene.keeper.registry.find(&key("user")).await?;
-    assert_eq!(entry.map(|entry| (entry.shards, entry.written)), Some((count(8), Millitokens::new(5_000))));
+    let written = entry.and_then(|entry| Some((entry.shards, entry.check?.zero)));
+    assert_eq!(written, Some((count(8), Millitokens::new(5_000))));
     let shards = scene.shards(&key("user"), 16).await?.states;
     assert!(shards.len() == 8 && shards.values().all(|state| state.shards == count(8)));
     assert_eq!(shards.values().map(|state| tokens(state, "rpm")).sum::<i64>(), 100_000);
     Ok(())
 }
 
-#[tokio::test]
-async fn a_drained_shard_is_full_again_a_while_after_it_was_first_seen() -> anyhow::Result<()> {
-    let mut drained = full(2);
-    take(&mut drained, "rpm", 50_000);
-    let mut scene = scene(&[full(2), drained], 2).await?;
-    let long_after = START + 3_600 * SECOND;
-    // It may have been full until just now.
-    check(&scene, long_after, Report { shards: 2, enough: 2, ..Report::default() }).await?;
-    assert_eq!(scene.writes().await?, 0);
+/// A shard of two that holds so many of its 50 requests.
+fn holding(tokens: i64) -> State {
+    let mut state = full(2);
+    set_tokens(&mut state, "rpm", tokens);
+    state
+}
 
-    let (mut held, mut last_write) = (0, 0);
-    for look in 1..=30 {
-        let now = long_after + look * 5 * SECOND;
-        scene.repair(now).await?;
-        let holds = tokens(&scene.state(&one()).await?, "rpm");
-        // The repair's clock goes on while it works.
-        let accrued = (now - long_after + SECOND) * 50_000 / 60_000;
-        assert!((held..=accrued.min(50_000)).contains(&holds), "{look}: {holds} of {accrued}");
-        held = holds;
-        if scene.writes().await? > 0 {
-            last_write = look;
-        }
+/// Shard 1 holds so much, so long after it was last refilled: whether a first repair, by a new process, refills it with
+/// what has accrued.
+async fn check_idle(held: i64, elapsed: i64, is_due: bool) -> anyhow::Result<()> {
+    let mut scene = scene(&[full(2), holding(held)], 2).await?;
+    scene.keeper = scene.another_process()?;
+    let refilled = usize::from(is_due);
+    check(&scene, START + elapsed, Report { shards: 2, refilled, ..Report::default() }).await?;
+    let credit = tokens(&scene.state(&one()).await?, "rpm") - held;
+    // The clock of a repair goes on while it works.
+    let accrued = |elapsed: i64| (elapsed * 50_000 / 60_000).min(50_000 - held) * i64::from(is_due);
+    assert!((accrued(elapsed - 2)..=accrued(elapsed + SECOND)).contains(&credit), "{credit} in {elapsed} ms");
+    assert_eq!(scene.writes().await?, refilled);
+    check(&scene, START + elapsed, Report { shards: 2, ..Report::default() }).await
+}
+
+#[tokio::test]
+async fn the_first_repair_refills_idle_shards() -> anyhow::Result<()> {
+    // Less than half of its share, of which a sixteenth accrues in 3,750 ms.
+    check_idle(24_999, 4 * SECOND, true).await?;
+    check_idle(0, 20 * SECOND, true).await?;
+    check_idle(-30_000, 3_600 * SECOND, true).await?;
+    // Nearly dry.
+    check_idle(3_000, 2 * SECOND, true).await
+}
+
+#[tokio::test]
+async fn nothing_is_refilled_below_the_thresholds() -> anyhow::Result<()> {
+    check_idle(25_000, 20 * SECOND, false).await?;
+    check_idle(24_999, 2 * SECOND, false).await?;
+    // Nothing has accrued yet: clocks differ.
+    check_idle(12_000, -10 * SECOND, false).await
+}
+
+/// A bucket of two shards with these requests, of which nothing has accrued.
+async fn uneven(zero: i64, one: i64) -> anyhow::Result<KeeperScene> {
+    let states = [zero, one].map(|held| State { last_refill: time(START + 60 * SECOND), ..holding(held) });
+    scene(&states, 2).await
+}
+
+async fn check_moved(before: [i64; 2], after: [i64; 2]) -> anyhow::Result<()> {
+    let mut scene = uneven(before[0], before[1]).await?;
+    let moved = usize::from(before != after);
+    for moved in [moved, 0] {
+        check(&scene, START, Report { shards: 2, moved, ..Report::default() }).await?;
+        assert_eq!(scene.held(&key("user"), "rpm").await?, after);
+        assert_eq!(scene.writes().await?, moved * 2);
     }
-    assert!(held >= 50_000 / 16 * 15, "{held}");
-    assert!((1..=13).contains(&last_write), "filled up in a minute, and then left: {last_write}");
-    assert_eq!(scene.state(&key("user")).await?, full(2), "a full shard is left");
     Ok(())
 }
 
 #[tokio::test]
-async fn another_process_begins_anew() -> anyhow::Result<()> {
-    let mut drained = full(2);
-    take(&mut drained, "rpm", 50_000);
-    let mut scene = scene(&[full(2), drained], 2).await?;
-    for look in 1..=3 {
-        scene.keeper = scene.another_process()?;
-        let now = START + look * 60 * SECOND;
-        check(&scene, now, Report { shards: 2, enough: 2, ..Report::default() }).await?;
-    }
-    assert_eq!(scene.writes().await?, 0);
-    Ok(())
+async fn tokens_move_from_full_to_dry_shards() -> anyhow::Result<()> {
+    check_moved([50_000, 0], [25_000, 25_000]).await?;
+    check_moved([3_000, 26_000], [14_500, 14_500]).await?;
+    check_moved([50_000, -20_000], [15_000, 15_000]).await?;
+    // Neither is dry, or the other has too little.
+    check_moved([50_000, 3_125], [50_000, 3_125]).await?;
+    check_moved([24_999, 0], [24_999, 0]).await
 }
 
 #[tokio::test]
-async fn a_shard_that_a_client_draws_from_is_credited_from_then_on() -> anyhow::Result<()> {
-    let mut drained = full(2);
-    take(&mut drained, "rpm", 50_000);
-    let scene = scene(&[full(2), drained], 2).await?;
-    scene.repair(START + 60 * SECOND).await?;
-    scene.change(&one(), |state| take(state, "rpm", -10_000)).await?;
-    scene.repair(START + 120 * SECOND).await?;
-    assert_eq!(tokens(&scene.state(&one()).await?, "rpm"), 10_000);
-    scene.repair(START + 126 * SECOND).await?;
-    let credited = tokens(&scene.state(&one()).await?, "rpm") - 10_000;
-    // What accrues in six seconds, a second more or less: the repair's clock goes on while it works.
-    assert!((4_200..=5_800).contains(&credited), "{credited}");
+async fn a_slow_path_meanwhile_stops_a_move() -> anyhow::Result<()> {
+    for place in 0..2 {
+        let scene = uneven(50_000, 0).await?;
+        scene.observed.hold("TransactWriteItems");
+        let refill = async {
+            scene.observed.held().await;
+            scene.change(&shard(&key("user"), place), |state| state.last_refill = time(START + 61 * SECOND)).await?;
+            scene.observed.release();
+            Ok(())
+        };
+        let (repaired, ()) = try_join(Box::pin(scene.repair(START)), refill).await?;
+        assert_eq!((repaired.report.moved, repaired.report.move_lost), (0, 1));
+        assert_eq!(scene.held(&key("user"), "rpm").await?, [50_000, 0]);
+    }
     Ok(())
 }
 
@@ -138,8 +168,7 @@ async fn a_shard_that_a_client_draws_from_is_credited_from_then_on() -> anyhow::
 async fn check_told(zero: State, said: State, expect: State, aligned: usize) -> anyhow::Result<()> {
     let mut scene = scene(&[zero.clone(), said], 2).await?;
     for aligned in [aligned, 0] {
-        // The clock stands still, so nothing accrues.
-        check(&scene, START, Report { shards: 2, too_soon: 2, aligned, ..Report::default() }).await?;
+        check(&scene, START, Report { shards: 2, aligned, ..Report::default() }).await?;
         assert_eq!(scene.state(&one()).await?, expect);
         assert_eq!(scene.state(&key("user")).await?, zero);
         assert_eq!(scene.writes().await?, aligned);
@@ -174,7 +203,7 @@ async fn a_new_limit_comes_with_a_share_of_its_tokens() -> anyhow::Result<()> {
     let mut zero = full(2);
     let mut daily = zero.limits[&limit("rpm")];
     daily.terms = a_minute(10);
-    daily.tokens = Millitokens::new(123);
+    daily.tokens = Millitokens::new(4_321);
     zero.limits.insert(limit("rpd"), daily);
     let mut told = full(2);
     daily.tokens = Millitokens::new(5_000);
@@ -199,6 +228,7 @@ async fn a_shrunken_limit_is_trimmed_on_every_shard() -> anyhow::Result<()> {
 async fn check_entry(found: Option<&State>, expect: Report) -> anyhow::Result<()> {
     let mut scene = scene(found.map(std::slice::from_ref).unwrap_or_default(), 2).await?;
     let before = scene.item(&key("user")).await?;
+    let expect = Report { shards: usize::from(found.is_some()), ..expect };
     check(&scene, START + 100 * SECOND, expect.clone()).await?;
     assert_eq!(scene.keeper.registry.find(&key("user")).await?.is_none(), expect.dropped == 1);
     assert_eq!(scene.item(&key("user")).await?, before);
@@ -219,21 +249,44 @@ async fn an_entry_is_dropped_when_its_bucket_is_gone() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn unfamiliar_shards_are_left_alone() -> anyhow::Result<()> {
-    for strange in 0..2 {
-        let mut dry = full(2);
+async fn unfamiliar_shards_stop_splits_but_no_refills() -> anyhow::Result<()> {
+    for (name, value) in [("vu", 0), ("vu", START), ("b_rpm_gc", 1)] {
+        let mut dry = State { expires: Some(START / SECOND + 3_600), ..full(4) };
         set_tokens(&mut dry, "rpm", 0);
-        let old = State { expires: Some(1), last_refill: time(START - 1), shards: ShardCount::ONE, ..dry.clone() };
-        let mut scene = scene(&[dry.clone(), old.clone()], 2).await?;
-        let mut scheduled = if strange == 0 { item(&key("user"), &dry) } else { item(&one(), &old) };
-        scheduled.insert("b_rpm_sched".to_owned(), text("0 9 * * 1-5"));
-        scene.put_item(scheduled).await?;
+        let mut scene = scene(&[full(4), dry.clone(), dry.clone()], 4).await?;
+        let mark = |item: &mut Item| {
+            item.insert(name.to_owned(), number(value));
+            Ok(())
+        };
+        scene.change_item(&one(), mark).await?;
+        let marked = scene.item(&one()).await?;
         scene.writes().await?;
-        for look in 1..4 {
-            let report = scene.repair(START + look * 60 * SECOND).await?.report;
-            assert_eq!(report, Report { buckets: 1, unfamiliar: 1, ..Report::default() });
-        }
-        assert_eq!(scene.writes().await?, 0, "shard {strange}");
+        // Shard 1 is left alone, shard 2 is aligned and refilled, shard 3 is still missing.
+        let (awaits_client, unfamiliar) = if name == "vu" { (1, 0) } else { (0, 1) };
+        let expect = Report { shards: 2, aligned: 1, refilled: 1, awaits_client, unfamiliar, ..Report::default() };
+        check(&scene, START + 60 * SECOND, expect).await?;
+        assert_eq!(scene.item(&one()).await?, marked);
+        let two = scene.state(&shard(&key("user"), 2)).await?;
+        assert_eq!((tokens(&two, "rpm"), two.expires), (25_000, None));
+        assert_eq!(scene.shards(&key("user"), 4).await?.states.len(), 2);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_unfamiliar_shard_0_leaves_the_bucket_alone() -> anyhow::Result<()> {
+    for (name, value) in [("vu", 0), ("b_rpm_gc", 1)] {
+        let mut scene = scene(&[full(2), holding(0)], 2).await?;
+        let mark = |item: &mut Item| {
+            item.insert(name.to_owned(), number(value));
+            Ok(())
+        };
+        scene.change_item(&key("user"), mark).await?;
+        scene.writes().await?;
+        let (awaits_client, unfamiliar) = if name == "vu" { (1, 0) } else { (0, 1) };
+        let expect = Report { shards: 1, awaits_client, unfamiliar, ..Report::default() };
+        check(&scene, START + 60 * SECOND, expect).await?;
+        assert_eq!(scene.writes().await?, 0);
     }
     Ok(())
 }

@@ -1,24 +1,22 @@
-//! One write credits and trims a shard, on the condition that it is as it was seen.
+//! One write credits and trims a shard, on the condition that all it was computed from is as it was seen.
 
 use std::collections::BTreeMap;
 
-use tidegate_aws::buckets::{Freshness, Outcome};
+use tidegate_aws::buckets::Outcome;
 use tidegate_domain::{bucket::Limit, refill::Refill, state::BucketState, tokens::Millitokens};
 use tidegate_tests::keeper::{
-    KeeperScene, START, attribute, count, full, item, key, limit, limit_of, number, set_tokens, shard, take, text,
-    time, tokens,
+    Item, KeeperScene, START, add, attribute, full, item, key, limit, number, set_tokens, text, time,
 };
 
 type State = BucketState<'static>;
 
 const UNTIL: i64 = START + 3_000;
 
-/// A shard with 40 of 100 requests, no tokens, and most of its write units.
+/// A shard with 40 of 100 requests, no tokens, and all its write units.
 fn drained() -> State {
     let mut state = full(1);
-    for (name, left) in [("rpm", 40_000), ("tpm", 0), ("wcu", 900_000)] {
-        set_tokens(&mut state, name, left);
-    }
+    set_tokens(&mut state, "rpm", 40_000);
+    set_tokens(&mut state, "tpm", 0);
     state
 }
 
@@ -28,86 +26,92 @@ fn amounts(amounts: &[(&'static str, i64)]) -> BTreeMap<Limit<'static>, Millitok
 
 /// Three seconds' worth for the drained shard.
 fn credit() -> Refill<'static> {
-    let credits = amounts(&[("rpm", 5_000), ("tpm", 500_000), ("wcu", 100_000)]);
-    Refill { until: time(UNTIL), credits, trims: BTreeMap::new() }
+    Refill { until: time(UNTIL), credits: amounts(&[("rpm", 5_000), ("tpm", 500_000)]), trims: BTreeMap::new() }
 }
 
-/// Writes a refill of a shard that was `seen` and changed `meanwhile`; if the outcome is `expect`, what
-/// the shard is then must be, too.
+/// A refill of a shard that was `seen`.
 struct Case<'a> {
+    scene: &'a KeeperScene,
     seen: State,
     refill: Refill<'static>,
-    scene: &'a KeeperScene,
 }
 
 impl Case<'_> {
-    async fn check(&self, meanwhile: impl Fn(&mut State), expect: Option<&dyn Fn(&mut State)>) -> anyhow::Result<()> {
-        let Self { seen, refill, scene } = self;
-        let mut found = seen.clone();
-        meanwhile(&mut found);
-        scene.put(&key("user"), &found).await?;
-        let outcome = scene.keeper.buckets.refill(&key("user"), seen, refill).await?;
-        if let Some(change) = expect {
-            change(&mut found);
+    /// Writes it to an item that was changed since: it changes what it must and nothing else, or nothing at all.
+    async fn check(
+        &self,
+        meanwhile: impl FnOnce(&mut Item) -> anyhow::Result<()>,
+        expect: Outcome,
+    ) -> anyhow::Result<()> {
+        let Self { scene, seen, refill } = self;
+        let mut found = item(&key("user"), seen);
+        found.insert("unheard_of".to_owned(), text("kept"));
+        meanwhile(&mut found)?;
+        scene.put_item(found.clone()).await?;
+        assert_eq!(scene.keeper.buckets.refill(&key("user"), seen, refill).await?, expect, "{found:?}");
+        if expect == Outcome::Written {
+            found.insert("rf".to_owned(), number(refill.until.get()));
+            for (limit, credit) in &refill.credits {
+                add(&mut found, &attribute(limit, "tk"), credit.get())?;
+            }
+            for (limit, share) in &refill.trims {
+                found.insert(attribute(limit, "tk"), number(share.get()));
+            }
         }
-        let expect = if expect.is_some() { Outcome::Written } else { Outcome::Lost };
-        assert_eq!(outcome, expect, "{found:?}");
-        assert_eq!(scene.item(&key("user")).await?, item(&key("user"), &found));
+        assert_eq!(scene.item(&key("user")).await?, found);
         Ok(())
     }
 
-    async fn lost(&self, meanwhile: impl Fn(&mut State)) -> anyhow::Result<()> {
-        self.check(meanwhile, None).await
+    async fn check_added(&self, name: &str, change: i64, expect: Outcome) -> anyhow::Result<()> {
+        self.check(|item| add(item, name, change), expect).await
     }
 }
 
 #[tokio::test]
-async fn a_refill_credits_every_limit_and_moves_the_time() -> anyhow::Result<()> {
+async fn a_refill_stands_beside_debits() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
-    let case = Case { seen: drained(), refill: credit(), scene: &scene };
-    let credited = |state: &mut State| *state = credit().applied_to(state.clone());
-    case.check(|_| (), Some(&credited)).await?;
-    let written = scene.state(&key("user")).await?;
-    assert_eq!(written.last_refill, time(UNTIL));
-    assert_eq!(["rpm", "tpm", "wcu"].map(|name| tokens(&written, name)), [45_000, 500_000, 1_000_000]);
-    assert_eq!(scene.http.writes(), 1);
-    Ok(())
+    let case = Case { scene: &scene, seen: drained(), refill: credit() };
+    case.check(|_| Ok(()), Outcome::Written).await?;
+    assert_eq!(scene.http.writes(), 1, "all limits in one write");
+    for limit in ["rpm", "tpm", "wcu"] {
+        case.check_added(&format!("b_{limit}_tk"), -1, Outcome::Written).await?;
+        case.check_added(&format!("b_{limit}_tk"), -7_000_000, Outcome::Written).await?;
+        case.check_added(&format!("b_{limit}_tc"), 7_000_000, Outcome::Written).await?;
+    }
+    let renew = |item: &mut Item| {
+        item.insert("ttl".to_owned(), number(START));
+        Ok(())
+    };
+    case.check(renew, Outcome::Written).await
 }
 
 #[tokio::test]
-async fn a_refill_stands_beside_debits_and_a_renewed_expiry() -> anyhow::Result<()> {
+async fn a_refill_is_lost_when_its_basis_changed() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
-    let case = Case { seen: drained(), refill: credit(), scene: &scene };
-    let credited = |state: &mut State| *state = credit().applied_to(state.clone());
-    case.check(|state| take(state, "rpm", 40_000), Some(&credited)).await?;
-    case.check(|state| take(state, "tpm", 7_000_000), Some(&credited)).await?;
-    case.check(|state| state.expires = Some(START / 1_000 + 60), Some(&credited)).await?;
-    // Only what is credited must not have grown: the other terms are no matter of tokens.
-    case.check(|state| limit_of(state, "rpm").terms.refill = Millitokens::new(1), Some(&credited)).await?;
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_refill_is_lost_when_the_shard_is_another() -> anyhow::Result<()> {
-    let scene = KeeperScene::new().await?;
-    let plain = Case { seen: drained(), refill: credit(), scene: &scene };
-    plain.lost(|state| state.last_refill = time(START + 1)).await?;
-    plain.lost(|state| state.last_refill = time(START - 1)).await?;
-    plain.lost(|state| state.shards = count(2)).await?;
-    plain.lost(|state| state.valid_until = Some(0)).await?;
-    plain.lost(|state| limit_of(state, "rpm").terms.capacity = Millitokens::new(99_999)).await?;
-    plain.lost(|state| limit_of(state, "wcu").terms.capacity = Millitokens::new(1_000_001)).await?;
-    // A refund, or somebody else's credit, of a single millitoken.
-    plain.lost(|state| take(state, "rpm", -1)).await?;
-    plain.lost(|state| take(state, "wcu", -1)).await?;
-    // A limit that was removed.
-    plain.lost(|state| _ = state.limits.remove(&limit("tpm"))).await?;
-
-    let scheduled = State { valid_until: Some(START), ..drained() };
-    let marked = Case { seen: scheduled, refill: credit(), scene: &scene };
-    marked.check(|_| (), Some(&|state: &mut State| *state = credit().applied_to(state.clone()))).await?;
-    marked.lost(|state| state.valid_until = Some(0)).await?;
-    marked.lost(|state| state.valid_until = None).await?;
+    let case = Case { scene: &scene, seen: drained(), refill: credit() };
+    let terms = ["rpm", "tpm", "wcu"].into_iter().flat_map(|limit| ["cp", "ra", "rp"].map(|field| (limit, field)));
+    let terms = terms.map(|(limit, field)| format!("b_{limit}_{field}"));
+    for name in ["rf".to_owned(), "shard_count".to_owned()].into_iter().chain(terms) {
+        for change in [-1, 1] {
+            case.check_added(&name, change, Outcome::Lost).await?;
+        }
+        let remove = |item: &mut Item| {
+            item.remove(&name);
+            Ok(())
+        };
+        case.check(remove, Outcome::Lost).await?;
+    }
+    for limit in ["rpm", "tpm"] {
+        // A refund, or the credit of somebody else.
+        case.check_added(&format!("b_{limit}_tk"), 1, Outcome::Lost).await?;
+    }
+    for valid_until in [-1, 0, START, UNTIL + 60_000] {
+        let mark = |item: &mut Item| {
+            item.insert("vu".to_owned(), number(valid_until));
+            Ok(())
+        };
+        case.check(mark, Outcome::Lost).await?;
+    }
     Ok(())
 }
 
@@ -136,39 +140,14 @@ async fn one_write_trims_and_credits() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
     let mut seen = drained();
     set_tokens(&mut seen, "rpm", 150_000);
-    let refill = Refill {
-        until: time(UNTIL),
-        credits: amounts(&[("tpm", 500_000), ("wcu", 100_000)]),
-        trims: amounts(&[("rpm", 100_000)]),
-    };
-    let case = Case { seen, refill: refill.clone(), scene: &scene };
-    let trimmed = |state: &mut State| *state = refill.applied_to(state.clone());
-    case.check(|_| (), Some(&trimmed)).await?;
-    case.check(|state| take(state, "rpm", 49_999), Some(&trimmed)).await?;
-    // More tokens than were seen are too many all the same.
-    case.check(|state| take(state, "rpm", -10_000), Some(&trimmed)).await?;
-    // To trim to the share what has fallen under it would give tokens.
-    case.lost(|state| take(state, "rpm", 50_000)).await?;
-    case.lost(|state| take(state, "rpm", 60_000)).await?;
-    case.lost(|state| limit_of(state, "rpm").terms.capacity = Millitokens::new(200_000)).await?;
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_refill_leaves_everything_else() -> anyhow::Result<()> {
-    let scene = KeeperScene::new().await?;
-    let third = shard(&key("user"), 3);
-    let mut before = item(&third, &drained());
-    before.insert("unheard_of".to_owned(), text("kept"));
-    before.insert("b_rpm_soft".to_owned(), number(START));
-    scene.put_item(before.clone()).await?;
-    let read = scene.keeper.buckets.read(&third, 3..4, Freshness::Eventual).await?;
-    assert_eq!(read.states[&third.shard], drained());
-    assert_eq!(scene.keeper.buckets.refill(&third, &drained(), &credit()).await?, Outcome::Written);
-    for (name, value) in item(&third, &credit().applied_to(drained())) {
-        before.insert(name, value);
+    let refill = Refill { credits: amounts(&[("tpm", 500_000)]), trims: amounts(&[("rpm", 100_000)]), ..credit() };
+    let case = Case { scene: &scene, seen, refill };
+    for change in [0, -49_999, 10_000] {
+        case.check_added("b_rpm_tk", change, Outcome::Written).await?;
     }
-    assert_eq!(scene.item(&third).await?, before);
-    assert!(before.contains_key(&attribute(&limit("rpm"), "soft")));
+    // A trim of what has fallen to the share or below would give tokens.
+    for change in [-50_000, -60_000] {
+        case.check_added("b_rpm_tk", change, Outcome::Lost).await?;
+    }
     Ok(())
 }

@@ -3,11 +3,10 @@
 use anyhow::Context as _;
 use futures::future::try_join_all;
 use tidegate_aws::registry::{Entry, sort_key};
-use tidegate_domain::tokens::Millitokens;
-use tidegate_tests::keeper::{Item, KeeperScene, count, key, number, shard, text};
+use tidegate_tests::keeper::{Item, KeeperScene, START, count, key, number, shard, spread, text};
 
 fn entry(entity: &str, shards: u32, written: i64) -> Entry {
-    Entry { bucket: key(entity), shards: count(shards), written: Millitokens::new(written) }
+    Entry { bucket: key(entity), shards: count(shards), check: Some(spread(START, written, written / 2)) }
 }
 
 #[tokio::test]
@@ -22,6 +21,23 @@ async fn an_entry_changes_only_with_more_shards() -> anyhow::Result<()> {
     // A shard's key leads to its bucket.
     assert_eq!(registry.find(&shard(&key("user"), 3)).await?, Some(entry("user", 4, 12)));
     assert_eq!(scene.writes().await?, 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_check_is_replaced_unless_shards_were_added() -> anyhow::Result<()> {
+    let scene = KeeperScene::new().await?;
+    let registry = &scene.keeper.registry;
+    scene.enter(&key("user"), 2).await?;
+    let unchecked = Entry { check: None, ..entry("user", 2, 0) };
+    assert_eq!(registry.find(&key("user")).await?.as_ref(), Some(&unchecked));
+    let check = spread(START + 1, 30, 20);
+    registry.replace_check(&unchecked, &check).await?;
+    let checked = Entry { check: Some(check), ..unchecked.clone() };
+    assert_eq!(registry.find(&key("user")).await?, Some(checked));
+    registry.enter(&entry("user", 4, 7)).await?;
+    registry.replace_check(&unchecked, &check).await?;
+    assert_eq!(registry.find(&key("user")).await?, Some(entry("user", 4, 7)));
     Ok(())
 }
 
@@ -88,23 +104,20 @@ async fn a_corrupt_entry_hides_no_other() -> anyhow::Result<()> {
     for entity in ["a", "c"] {
         registry.enter(&entry(entity, 2, 0)).await?;
     }
-    let write = async |sk: String, shards: Option<&str>, written: Option<&str>| {
+    let write = async |sk: String, shards: Option<&str>| {
         let mut item = Item::from([("PK".to_owned(), text("_/SYSTEM#")), ("SK".to_owned(), text(sk))]);
-        let numbers = [("shards", shards), ("written", written)];
-        let numbers = numbers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), number(value?))));
-        item.extend(numbers);
+        item.extend(shards.map(|shards| ("shards".to_owned(), number(shards))));
         scene.put_item(item).await
     };
-    write(sort_key(&key("b-1")), Some("0"), Some("0")).await?;
-    write(sort_key(&key("b-2")), Some("2.5"), Some("0")).await?;
-    write(sort_key(&key("b-3")), None, Some("0")).await?;
-    write(sort_key(&key("b-4")), Some("2"), None).await?;
-    write("#TIDEGATE#SHARDED#no bucket".to_owned(), Some("2"), Some("0")).await?;
-    write("#TIDEGATE#SHARDED#TQ5vSMvQTm4/BUCKET#a#b".to_owned(), Some("2"), Some("0")).await?;
+    write(sort_key(&key("b-1")), Some("0")).await?;
+    write(sort_key(&key("b-2")), Some("2.5")).await?;
+    write(sort_key(&key("b-3")), None).await?;
+    write("#TIDEGATE#SHARDED#no bucket".to_owned(), Some("2")).await?;
+    write("#TIDEGATE#SHARDED#TQ5vSMvQTm4/BUCKET#a#b".to_owned(), Some("2")).await?;
 
     let page = registry.page(None).await?;
     assert_eq!(page.entries, [entry("a", 2, 0), entry("c", 2, 0)]);
-    assert_eq!(page.corrupt.len(), 6);
+    assert_eq!(page.corrupt.len(), 5);
     let message = page.corrupt.iter().find(|error| error.to_string().contains("2.5")).context("2.5 is not quoted")?;
     assert!(message.to_string().contains("b-2") && !message.is_retryable(), "{message}");
     assert!(registry.find(&key("b-2")).await.is_err());

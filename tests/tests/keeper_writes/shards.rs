@@ -1,81 +1,23 @@
-//! Numbers of shards, what shards are told, and reads of shards.
+//! What shards are told, tokens that move between them, and reads of shards.
+
+use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
 use tidegate_aws::buckets::{Freshness, Outcome};
 use tidegate_domain::{
-    bucket::{BucketKey, Shard},
-    repair::{self, Alignment, Expiry},
-    state::{BucketState, Unfamiliar},
+    bucket::Shard,
+    repair::{self, Alignment, Expiry, Move},
+    state::{BucketState, Terms, Unfamiliar},
     tokens::Millitokens,
 };
 use tidegate_tests::keeper::{
-    KeeperScene, START, a_minute, count, full, item, key, limit, limit_of, number, set_tokens, shard, take, text, time,
+    Item, KeeperScene, START, a_minute, add, full, item, key, limit, limit_of, number, set_tokens, shard, take, text,
+    time,
 };
 
 type State = BucketState<'static>;
 
 const NOBODY: &str = "nobody";
-
-/// Gives shard 0 that was seen with 2 shards another number of shards.
-async fn check_spread(scene: &KeeperScene, found: &State, expect: Outcome) -> anyhow::Result<()> {
-    scene.put(&key("user"), found).await?;
-    assert_eq!(scene.keeper.buckets.spread(&key("user"), &full(2), count(4)).await?, expect);
-    let shards = if expect == Outcome::Written { count(4) } else { found.shards };
-    assert_eq!(scene.item(&key("user")).await?, item(&key("user"), &State { shards, ..found.clone() }));
-    Ok(())
-}
-
-#[tokio::test]
-async fn shards_are_doubled_once() -> anyhow::Result<()> {
-    let scene = KeeperScene::new().await?;
-    check_spread(&scene, &full(2), Outcome::Written).await?;
-    check_spread(&scene, &full(4), Outcome::Lost).await?;
-    check_spread(&scene, &full(1), Outcome::Lost).await?;
-    check_spread(&scene, &State { valid_until: Some(0), ..full(2) }, Outcome::Lost).await?;
-    // Tokens and refills are no matter.
-    let mut busy = State { last_refill: time(START + 9), ..full(2) };
-    take(&mut busy, "rpm", 30_000);
-    check_spread(&scene, &busy, Outcome::Written).await?;
-
-    assert_eq!(scene.keeper.buckets.spread(&key(NOBODY), &full(2), count(4)).await?, Outcome::Lost);
-    assert!(scene.item(&key(NOBODY)).await?.is_empty());
-    Ok(())
-}
-
-#[tokio::test]
-async fn doubling_is_of_shard_0_whichever_shard_is_named() -> anyhow::Result<()> {
-    let scene = KeeperScene::new().await?;
-    let first = shard(&key("user"), 1);
-    scene.put(&key("user"), &full(2)).await?;
-    scene.put(&first, &full(2)).await?;
-    assert_eq!(scene.keeper.buckets.spread(&first, &full(2), count(4)).await?, Outcome::Written);
-    assert_eq!((scene.state(&key("user")).await?.shards, scene.state(&first).await?.shards), (count(4), count(2)));
-    Ok(())
-}
-
-/// Tells shard 1, which was seen with 1 shard, that there are 4.
-async fn check_raise(scene: &KeeperScene, found: &State, expect: Outcome) -> anyhow::Result<()> {
-    let first = shard(&key("user"), 1);
-    scene.put(&first, found).await?;
-    assert_eq!(scene.keeper.buckets.raise(&first, &full(1), count(4)).await?, expect);
-    let shards = if expect == Outcome::Written { count(4) } else { found.shards };
-    assert_eq!(scene.item(&first).await?, item(&first, &State { shards, ..found.clone() }));
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_number_of_shards_only_grows() -> anyhow::Result<()> {
-    let scene = KeeperScene::new().await?;
-    check_raise(&scene, &full(1), Outcome::Written).await?;
-    check_raise(&scene, &full(2), Outcome::Written).await?;
-    check_raise(&scene, &full(4), Outcome::Lost).await?;
-    check_raise(&scene, &full(8), Outcome::Lost).await?;
-    check_raise(&scene, &State { valid_until: Some(0), ..full(1) }, Outcome::Lost).await?;
-    let nobody = shard(&key(NOBODY), 1);
-    assert_eq!(scene.keeper.buckets.raise(&nobody, &full(1), count(4)).await?, Outcome::Lost);
-    assert!(scene.item(&nobody).await?.is_empty());
-    Ok(())
-}
 
 /// Tells shard 1, which was `seen`, what `zero` says; shard 1 was `found` instead.
 struct Align<'a> {
@@ -93,7 +35,9 @@ impl Align<'_> {
         let (first, alignment) = (shard(&key("user"), 1), self.alignment()?);
         let mut found = self.seen.clone();
         meanwhile(&mut found);
-        put_stranger(self.scene, &first, &found).await?;
+        let mut put = item(&first, &found);
+        put.insert("unheard_of".to_owned(), text("kept"));
+        self.scene.put_item(put).await?;
         assert_eq!(self.scene.keeper.buckets.align(&first, &self.seen, &alignment).await?, expect, "{found:?}");
         if expect == Outcome::Written {
             repair::apply(&alignment, &mut found);
@@ -102,13 +46,6 @@ impl Align<'_> {
         assert_eq!(self.scene.item(&first).await?["unheard_of"], text("kept"));
         Ok(())
     }
-}
-
-/// Writes a shard with an attribute that only its clients understand.
-async fn put_stranger(scene: &KeeperScene, key: &BucketKey<'static>, state: &State) -> anyhow::Result<()> {
-    let mut item = item(key, state);
-    item.insert("unheard_of".to_owned(), text("kept"));
-    scene.put_item(item).await
 }
 
 #[tokio::test]
@@ -122,7 +59,26 @@ async fn a_shard_is_told_new_terms() -> anyhow::Result<()> {
     // They are right whatever the shard holds.
     align.check(|state| take(state, "rpm", 30_000), Outcome::Written).await?;
     align.check(|state| state.last_refill = time(START + 1), Outcome::Written).await?;
-    align.check(|state| state.valid_until = Some(0), Outcome::Lost).await?;
+    // A client has written newer ones.
+    for name in ["rpm", "tpm"] {
+        let newer = |change: fn(&mut Terms)| move |state: &mut State| change(&mut limit_of(state, name).terms);
+        align.check(newer(|terms| terms.capacity = Millitokens::new(1)), Outcome::Lost).await?;
+        align.check(newer(|terms| terms.refill = Millitokens::new(1)), Outcome::Lost).await?;
+        align.check(newer(|terms| terms.period = 1), Outcome::Lost).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_shard_with_vu_is_told_nothing() -> anyhow::Result<()> {
+    let scene = KeeperScene::new().await?;
+    let first = shard(&key("user"), 1);
+    let mut marked = item(&first, &full(2));
+    marked.insert("vu".to_owned(), number(0));
+    scene.put_item(marked.clone()).await?;
+    let alignment = Alignment { terms: [(limit("rpm"), a_minute(70))].into(), ..Alignment::default() };
+    assert_eq!(scene.keeper.buckets.align(&first, &full(2), &alignment).await?, Outcome::Lost);
+    assert_eq!(scene.item(&first).await?, marked);
     Ok(())
 }
 
@@ -184,38 +140,83 @@ async fn more_shards_than_a_read_takes_are_read() -> anyhow::Result<()> {
     for freshness in [Freshness::Consistent, Freshness::Eventual] {
         let read = scene.keeper.buckets.read(&key("user"), 0..256, freshness).await?;
         let expect = numbers.iter().map(|number| (Shard::new(*number), state(*number))).collect();
-        assert_eq!((read.states, read.unfamiliar), (expect, None));
+        let read_states = read.states.into_iter().map(|(shard, state)| (shard, State { bytes: 0, ..state }));
+        assert_eq!((read_states.collect::<BTreeMap<_, _>>(), read.unfamiliar), (expect, BTreeMap::new()));
     }
     let some = scene.keeper.buckets.read(&key("user"), 5..8, Freshness::Consistent).await?;
     assert_eq!(some.states.keys().map(|shard| shard.get()).collect::<Vec<_>>(), [5, 6]);
     assert_eq!(some.zero(), None);
     let none = scene.keeper.buckets.read(&key(NOBODY), 0..300, Freshness::Eventual).await?;
-    assert!(none.states.is_empty() && none.unfamiliar.is_none());
+    assert!(none.states.is_empty() && none.unfamiliar.is_empty());
     Ok(())
 }
 
 #[tokio::test]
-async fn an_unfamiliar_shard_is_told_of() -> anyhow::Result<()> {
+async fn a_read_says_which_shards_are_unfamiliar() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
-    let first = shard(&key("user"), 1);
-    let mut scheduled = item(&first, &full(2));
-    scheduled.insert("b_rpm_sched".to_owned(), text("0 9 * * 1-5"));
-    scene.put(&key("user"), &full(2)).await?;
-    scene.put_item(scheduled).await?;
-    let read = scene.shards(&key("user"), 2).await?;
-    assert_eq!((read.unfamiliar, read.zero()), (Some(Unfamiliar::Schedule), Some(&full(2))));
+    scene.put(&key("user"), &full(4)).await?;
+    for (place, name, value) in
+        [(1, "b_rpm_sched", text("0 9 * * 1-5")), (2, "b_rpm_tk", number("0.5")), (3, "vu", number(0))]
+    {
+        let shard = shard(&key("user"), place);
+        let mut unfamiliar = item(&shard, &full(4));
+        unfamiliar.insert(name.to_owned(), value);
+        scene.put_item(unfamiliar).await?;
+    }
+    let read = scene.shards(&key("user"), 4).await?;
+    let reasons = [Unfamiliar::Schedule, Unfamiliar::OutOfRange, Unfamiliar::AwaitsClient];
+    assert!(read.unfamiliar.values().eq(&reasons), "{:?}", read.unfamiliar);
+    assert_eq!((read.states.len(), read.zero()), (1, Some(&full(4))));
+    Ok(())
+}
+
+/// Moves 20 requests from shard 0 to shard 1, which were seen with 50 and 0, after a change of one of them.
+async fn check_move(
+    place: u32,
+    meanwhile: impl FnOnce(&mut Item) -> anyhow::Result<()>,
+    expect: Outcome,
+) -> anyhow::Result<()> {
+    let mut scene = KeeperScene::new().await?;
+    let mut dry = full(2);
+    set_tokens(&mut dry, "rpm", 0);
+    let states = [full(2), dry];
+    for (number, state) in (0..).zip(&states) {
+        scene.put(&shard(&key("user"), number), state).await?;
+    }
+    scene.change_item(&shard(&key("user"), place), meanwhile).await?;
+    scene.writes().await?;
+    let before = scene.held(&key("user"), "rpm").await?;
+    let states = (0..).map(Shard::new).zip(states).collect();
+    let transfer = Move { limit: limit("rpm"), from: Shard::ZERO, to: Shard::new(1), tokens: Millitokens::new(20_000) };
+    assert_eq!(scene.keeper.buckets.move_tokens(&key("user"), &states, &transfer).await?, expect, "shard {place}");
+    let written = if expect == Outcome::Written { 2 } else { 0 };
+    assert_eq!(scene.writes().await?, written);
+    if expect == Outcome::Written {
+        assert_eq!(scene.held(&key("user"), "rpm").await?, [before[0] - 20_000, before[1] + 20_000]);
+    }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_shard_that_is_corrupt_makes_its_bucket_unfamiliar() -> anyhow::Result<()> {
-    let scene = KeeperScene::new().await?;
-    scene.put(&key("user"), &full(2)).await?;
-    let first = shard(&key("user"), 1);
-    let mut corrupt = item(&first, &full(2));
-    corrupt.insert("b_rpm_tk".to_owned(), number("0.5"));
-    scene.put_item(corrupt).await?;
-    let read = scene.shards(&key("user"), 2).await?;
-    assert_eq!((read.unfamiliar, read.zero()), (Some(Unfamiliar::OutOfRange), Some(&full(2))));
-    Ok(())
+async fn tokens_move_beside_debits() -> anyhow::Result<()> {
+    check_move(0, |_| Ok(()), Outcome::Written).await?;
+    check_move(0, |item| add(item, "b_rpm_tk", -30_000), Outcome::Written).await?;
+    check_move(1, |item| add(item, "b_rpm_tk", -1), Outcome::Written).await
+}
+
+#[tokio::test]
+async fn a_move_is_lost_when_its_basis_changed() -> anyhow::Result<()> {
+    for place in 0..2 {
+        for name in ["rf", "shard_count", "b_rpm_cp", "b_rpm_ra", "b_rpm_rp"] {
+            check_move(place, |item| add(item, name, 1), Outcome::Lost).await?;
+        }
+        let mark = |item: &mut Item| {
+            item.insert("vu".to_owned(), number(0));
+            Ok(())
+        };
+        check_move(place, mark, Outcome::Lost).await?;
+    }
+    // The tokens that were to move are gone, or the other shard has got some.
+    check_move(0, |item| add(item, "b_rpm_tk", -30_001), Outcome::Lost).await?;
+    check_move(1, |item| add(item, "b_rpm_tk", 1), Outcome::Lost).await
 }
