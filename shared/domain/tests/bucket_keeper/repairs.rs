@@ -118,6 +118,12 @@ fn the_driest_gets_from_the_fullest() {
     let moves = repair::rebalance(&world.states().unwrap(), time(START));
     let moves: Vec<_> = moves.iter().map(|of| (of.from.get(), of.to.get(), of.tokens.get())).collect();
     assert_eq!(moves, [(2, 3, 100_000), (0, 1, 27_500)]);
+    // With shares of a millitoken, one that holds nothing has nothing to give.
+    let mut world = World::new(&[terms(2, 1, 1000)], 2);
+    for (shard, tokens) in [(0, 0), (1, -1)] {
+        shift(&mut world.items.get_mut(&Shard::new(shard)).unwrap().state, &limit(LIMITS[0]), tokens - 1, 0);
+    }
+    assert_eq!(repair::rebalance(&world.states().unwrap(), time(START)), []);
 }
 
 #[test]
