@@ -176,6 +176,8 @@ fn parts(world: &World, shard: Shard, quarters: [Option<i64>; 3]) -> Amounts {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 6 * ProptestConfig::default().cases, ..ProptestConfig::default() })]
+
     /// No [`Rule`](crate::table::Rule) is broken, whichever process handles a batch.
     #[test]
     fn the_keeper_does_no_harm(history in history()) {
@@ -184,7 +186,9 @@ proptest! {
             prop_assert!(world.faults.is_empty(), "{processes:?}: {:?}", world.faults[0]);
         }
     }
+}
 
+proptest! {
     /// A decision depends on the images, the batch, the time and the policy. So it does not matter who decides.
     #[test]
     fn any_process_decides_the_same(history in history()) {

@@ -14,6 +14,7 @@ use crate::{
     exact::Exact,
     keeper::{Fate, Keeper, Processes},
     table::{LIMITS, START, State, World, amounts, any_magnitude, any_terms, count, full, limit, shift, terms, time},
+    writes::Write,
 };
 
 fn tokens(state: &State, name: &'static str) -> i64 {
@@ -182,6 +183,17 @@ fn an_overfull_shard_of_several_waits() {
     assert_eq!(decide(96_000, 1_000, overfull(2)), Decision::Waiting);
     let Decision::Refill(Refill { trims, .. }) = decide(96_000, 1_000, overfull(1)) else { panic!("is trimmed") };
     assert_eq!(trims, [(limit(LIMITS[0]), Millitokens::new(100_000))].into());
+}
+
+/// A trim would be a gift to a shard that no longer holds too much.
+#[test]
+fn a_late_trim_gives_nothing() {
+    let mut world = World::new(&[terms(100_000, 100_000, 100_000)], 1);
+    Client::new(Version::V10, 0).adjust(&mut world, Shard::ZERO, &limit(LIMITS[0]), 1);
+    let seen = world.zero().clone();
+    let Decision::Refill(refill) = refill::decide_idle(&seen, time(START + 1_000)) else { panic!("is trimmed") };
+    drain(&mut world, Shard::ZERO);
+    assert!(!world.apply(&Write::Refill { shard: Shard::ZERO, seen, refill }));
 }
 
 /// Whether a shard with a share of 160 tokens is refilled by the repair.

@@ -8,7 +8,7 @@ use tidegate_domain::{
 };
 
 use crate::{
-    clients::{Scope, set_limits},
+    clients::{Client, Scope, Version, drain, set_limits},
     table::{LIMITS, START, State, World, amounts, any_terms, full, limit, shift, terms, time},
     writes::Write,
 };
@@ -118,6 +118,12 @@ fn the_driest_gets_from_the_fullest() {
     let moves = repair::rebalance(&world.states().unwrap(), time(START));
     let moves: Vec<_> = moves.iter().map(|of| (of.from.get(), of.to.get(), of.tokens.get())).collect();
     assert_eq!(moves, [(2, 3, 100_000), (0, 1, 27_500)]);
+    // With shares of a millitoken, one that holds nothing has nothing to give.
+    let mut world = World::new(&[terms(2, 1, 1000)], 2);
+    for (shard, tokens) in [(0, 0), (1, -1)] {
+        shift(&mut world.items.get_mut(&Shard::new(shard)).unwrap().state, &limit(LIMITS[0]), tokens - 1, 0);
+    }
+    assert_eq!(repair::rebalance(&world.states().unwrap(), time(START)), []);
 }
 
 #[test]
@@ -133,6 +139,22 @@ fn an_expiry_is_put_off_below_half_the_time() {
     assert_eq!(expiry(Some(-9), Some(-9)), None);
     assert_eq!(expiry(None, Some(50)), Some(Expiry::Never));
     assert_eq!(expiry(Some(100), None), None);
+}
+
+#[test]
+fn a_late_move_finds_what_it_saw() {
+    let (from, to) = (Shard::ZERO, Shard::new(1));
+    let late = |change: &dyn Fn(&mut World)| {
+        let mut world = World::new(&[terms(200_000, 1, 1000)], 2);
+        drain(&mut world, to);
+        let seen = world.states().unwrap();
+        let transfer = repair::rebalance(&seen, time(START)).remove(0);
+        change(&mut world);
+        world.apply(&Write::Move { seen, transfer })
+    };
+    assert!(late(&|_| {}));
+    assert!(!late(&|world| drain(world, from)));
+    assert!(!late(&|world| Client::new(Version::V17, 0).adjust(world, to, &limit(LIMITS[0]), 1)));
 }
 
 /// Clients write terms again, limits that a shard does not have yet, and its expiry.
