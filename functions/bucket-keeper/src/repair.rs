@@ -158,11 +158,14 @@ impl BucketKeeper {
     async fn repair_shards(
         &self,
         bucket: &BucketKey<'static>,
-        Shards { mut states, .. }: Shards,
+        Shards { mut states, unfamiliar, .. }: Shards,
         at: EpochMillis,
         report: &mut Report,
     ) -> Result<(), StoreError> {
         let Some(zero) = states.get(&Shard::ZERO).cloned() else { return Ok(()) };
+        // Where a shard is left to its clients, missing ones were not created. What a shard holds above its share may
+        // still have to be split then, and must not be trimmed or moved.
+        let is_complete = unfamiliar.is_empty();
         let mut lost = Vec::new();
         for (shard, state) in &mut states {
             let key = bucket.at(*shard);
@@ -171,13 +174,18 @@ impl BucketKeeper {
                 continue;
             }
             let decision = refill::decide_idle(state, at);
-            if let Decision::Refill(refill) = &decision {
+            if let Decision::Refill(refill) = &decision
+                && (is_complete || refill.trims.is_empty())
+            {
                 if self.carry_out(&key, state, &decision, report).await? {
                     *state = refill.applied_to(state.clone());
                 } else {
                     lost.push(*shard);
                 }
             }
+        }
+        if !is_complete {
+            return Ok(());
         }
         states.retain(|shard, _| !lost.contains(shard));
         for transfer in law::rebalance(&states, at) {

@@ -104,7 +104,7 @@ fn left(created: EpochMillis, state: &BucketState<'_>, stored: Millitokens) -> M
     let share = state.share(limit, write_units);
     let elapsed = u128::try_from(created.get() / 1000 * 1000 + 999 - state.last_refill.get()).unwrap_or(0);
     let accrued = i64::try_from(share.accrued(elapsed)).unwrap_or(i64::MAX);
-    Millitokens::new(stored.get().saturating_add(accrued).min(share.capacity.get()))
+    Millitokens::new(stored.get().saturating_add(accrued))
 }
 
 /// How much of the reserved limit shard 0 and the newest shards had consumed at some moment.

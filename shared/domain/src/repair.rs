@@ -108,7 +108,7 @@ pub fn rebalance<'a>(states: &BTreeMap<Shard, BucketState<'a>>, at: EpochMillis)
             let share = state.share(limit, limit_state);
             let accrued = share.accrued(at.since(state.last_refill).as_millis());
             let available = limit_state.tokens.get().saturating_add(i64::try_from(accrued).unwrap_or(i64::MAX));
-            Some((*shard, limit_state.tokens.get(), available.min(share.capacity.get()), share.capacity.get()))
+            Some((*shard, limit_state.tokens.get(), available, share.capacity.get()))
         });
         let held: Vec<_> = held.collect();
         let mut dry: Vec<_> = held.iter().filter(|(.., available, share)| *available < share / DRY).collect();

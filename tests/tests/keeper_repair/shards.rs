@@ -290,3 +290,20 @@ async fn an_unfamiliar_shard_0_leaves_the_bucket_alone() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn nothing_is_trimmed_while_splits_are_blocked() -> anyhow::Result<()> {
+    // Clients have doubled twice: shard 0 still holds what is to become the half of shard 2.
+    let mut zero = holding(50_000);
+    zero.shards = count(4);
+    let mut scene = scene(&[zero.clone(), full(4)], 4).await?;
+    let mark = |item: &mut Item| {
+        item.insert("vu".to_owned(), number(0));
+        Ok(())
+    };
+    scene.change_item(&one(), mark).await?;
+    scene.writes().await?;
+    scene.repair(START + 60 * SECOND).await?;
+    assert_eq!((scene.state(&key("user")).await?, scene.writes().await?), (zero, 0));
+    Ok(())
+}
