@@ -14,8 +14,8 @@ use crate::{
 #[derive(Clone, Debug)]
 enum Event {
     Wait(i64),
-    /// An acquire of so many quarters of what exact buckets hold, by limit; none asks for nothing.
-    Acquire(usize, u32, [Option<i64>; 3]),
+    /// So many quarters of what exact buckets hold, by limit, in so many acquires; none asks for nothing.
+    Acquire(usize, u32, [Option<i64>; 3], i64),
     /// Many small acquires.
     Burst(usize, u32, usize),
     Drain(u32),
@@ -49,7 +49,7 @@ fn calm_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         5 => wait.prop_map(Event::Wait),
         4 => (0..CLIENTS, any::<u32>(), [quarters.clone(), quarters.clone(), quarters])
-            .prop_map(|(client, draw, quarters)| Event::Acquire(client, draw, quarters)),
+            .prop_map(|(client, draw, quarters)| Event::Acquire(client, draw, quarters, 1)),
         2 => any::<u32>().prop_map(Event::Drain),
         4 => (records, again, fates()).prop_map(|(records, again, fates)| Event::Batch(records, again, fates)),
         1 => (any::<usize>(), any::<bool>()).prop_map(|(at, again)| Event::Arrive(at, again)),
@@ -77,9 +77,10 @@ fn event() -> impl Strategy<Value = Event> {
 fn stale_refill() -> impl Strategy<Value = Vec<Event>> {
     let waits = [1..90_000_i64, 0..2_500, 0..2_500].prop_map(|waits| waits.map(Event::Wait));
     let between = [calm_event().boxed(), event().boxed()];
-    (waits, 1..=4_i64, any::<u32>(), between, 1..4_usize, fates(), any::<bool>()).prop_map(
+    (waits, 1..=4_i64, any::<u32>(), between, 60..67_usize, fates(), any::<bool>()).prop_map(
         |([idle, lag, more], quarters, draw, [hidden, late], records, fates, again)| {
-            let acquire = Event::Acquire(0, draw, [Some(quarters); 3]);
+            // A refill must credit 40 of them.
+            let acquire = Event::Acquire(0, draw, [Some(quarters); 3], 64);
             let batch = Event::Batch(records, 0, fates);
             vec![
                 Event::Batch(usize::MAX, 0, vec![Fate::Lost]),
@@ -137,10 +138,13 @@ fn run(history: &History, processes: Processes, late_writes_arrive: bool) -> (Wo
         };
         match event {
             Event::Wait(millis) => world.now += millis,
-            Event::Acquire(client, draw, quarters) => {
+            Event::Acquire(client, draw, quarters, times) => {
                 let client = &mut clients[client];
-                let wanted = parts(&world, Shard::new(draw % client.known), quarters);
-                client.acquire(&mut world, draw, &wanted);
+                let mut wanted = parts(&world, Shard::new(draw % client.known), quarters);
+                for tokens in wanted.values_mut() {
+                    *tokens /= times;
+                }
+                (0..times).for_each(|_| _ = client.acquire(&mut world, draw, &wanted));
             }
             Event::Burst(client, draw, times) => {
                 let small = [(limit(LIMITS[0]), 1)].into();
