@@ -36,7 +36,7 @@ const FLEET: &str = "fleet/";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Shows the bucket keeper at work: the same clients with it and without it, in simulated time
+    /// Shows the bucket keeper at work: the same clients without it, with one process, and with two, in simulated time
     Keeper(keeper::Options),
     /// Shows what the bucket keeper saves and costs: several loads with it and without it, in simulated time
     KeeperCosts(keeper::costs::Options),

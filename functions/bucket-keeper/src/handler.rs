@@ -20,7 +20,7 @@ use tidegate_domain::{
     pressure,
     refill::{self, Decision},
     sequence::SequenceNumber,
-    state::{BucketImage, BucketState},
+    state::{BucketImage, BucketState, ShardCount},
     time::EpochMillis,
 };
 use tokio::time::{Duration, Instant, timeout, timeout_at};
@@ -109,10 +109,20 @@ impl BucketKeeper {
         (group, report, kept.map_err(|_| CallError::Deadline).and_then(|kept| Ok(kept?)))
     }
 
-    /// Refills come first: they are short, and a shard that has run dry shows up in no later batch.
+    /// Refills come first: they are short, and a shard that has run dry shows up in no later batch. All refills of a bucket
+    /// share one time, so that a throttled bucket of many shards does not block the others.
     async fn keep_bucket(&self, group: &Group<'_>, now: EpochMillis, report: &mut Report) -> Result<(), StoreError> {
+        let until = Instant::now() + REFILL_TIMEOUT;
         for activity in &group.activities {
+            if Instant::now() >= until {
+                report.missed += 1;
+                continue;
+            }
             self.keep_shard(activity, now, report).await?;
+        }
+        if let Some(shards) = group.starving() {
+            let work = async |report: &mut Report| self.complete_and_refill(&group.bucket, shards, now, report).await;
+            self.in_time(&group.bucket, report, work).await?;
         }
         match group.zero() {
             Some((zero, state)) => self.keep_shards(zero, state, now, report).await,
@@ -137,9 +147,8 @@ impl BucketKeeper {
         Ok(())
     }
 
-    /// Carries out a decision on a shard; whether anything was written. A refill that the table does not take
-    /// in time is missed: nothing is lost, since what has accrued still counts, and to hold up the stream for
-    /// it would keep all other buckets dry.
+    /// Carries out a decision and returns whether it wrote. It gives up a refill after two seconds: clients can still
+    /// credit what accrued, and waiting would delay all other buckets.
     pub(crate) async fn carry_out(
         &self,
         bucket: &BucketKey<'_>,
@@ -193,6 +202,19 @@ impl<'a> Group<'a> {
     fn zero(&self) -> Option<(&Activity<'a>, &BucketState<'a>)> {
         let zero = self.activities.iter().find(|activity| activity.bucket.shard == Shard::ZERO)?;
         Some((zero, zero.image.plain()?))
+    }
+
+    /// The number of shards, if one of them holds more than its share and little of its write units. Only a read of all
+    /// shards tells whether it may be refilled, and clients of 0.10 to 0.12 double the shards when they run out.
+    fn starving(&self) -> Option<ShardCount> {
+        let states = self.activities.iter().filter_map(|activity| activity.image.plain());
+        let is_low = |state: &BucketState<'_>| {
+            let units = state.write_units();
+            units.is_some_and(|units| units.tokens.get() < units.terms.capacity.get() / 4)
+        };
+        let mut starving =
+            states.filter(|state| state.shards > ShardCount::ONE && state.is_overfull() && is_low(state));
+        starving.next().map(|state| state.shards)
     }
 
     fn first(&self) -> Option<SequenceNumber> {

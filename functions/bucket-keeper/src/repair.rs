@@ -19,7 +19,7 @@ use tidegate_domain::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::{handler::BucketKeeper, report::Report};
+use crate::{handler::BucketKeeper, report::Report, shards::is_unsettled};
 
 /// The most buckets that one repair looks at; the next repair continues after them.
 const BUCKETS: usize = 10_000;
@@ -145,7 +145,7 @@ impl BucketKeeper {
             && (zero.shards > entry.shards || split::plan(&shards.states, zero.shards).is_some())
         {
             let known = zero.shards;
-            self.register(bucket, zero, at).await?;
+            self.register(bucket, zero).await?;
             let Some(complete) = self.complete(bucket, known, report).await? else {
                 report.incomplete += 1;
                 return Ok(());
@@ -158,38 +158,35 @@ impl BucketKeeper {
     async fn repair_shards(
         &self,
         bucket: &BucketKey<'static>,
-        Shards { mut states, unfamiliar, .. }: Shards,
+        mut shards: Shards,
         at: EpochMillis,
         report: &mut Report,
     ) -> Result<(), StoreError> {
-        let Some(zero) = states.get(&Shard::ZERO).cloned() else { return Ok(()) };
-        // Where a shard is left to its clients, missing ones were not created. What a shard holds above its share may
-        // still have to be split then, and must not be trimmed or moved.
-        let is_complete = unfamiliar.is_empty();
-        let mut lost = Vec::new();
-        for (shard, state) in &mut states {
-            let key = bucket.at(*shard);
-            if !self.align(&key, &zero, state, at, report).await? {
-                lost.push(*shard);
+        let Some(zero) = shards.zero().cloned() else { return Ok(()) };
+        let mut is_settled = shards.unfamiliar.is_empty();
+        for (shard, mut state) in shards.states.clone() {
+            let key = bucket.at(shard);
+            if is_unsettled(&shards, &state) {
+                report.waiting += 1;
+                is_settled = false;
                 continue;
             }
-            let decision = refill::decide_idle(state, at);
-            if let Decision::Refill(refill) = &decision
-                && (is_complete || refill.trims.is_empty())
-            {
-                if self.carry_out(&key, state, &decision, report).await? {
-                    *state = refill.applied_to(state.clone());
-                } else {
-                    lost.push(*shard);
-                }
+            if !self.align(&key, &zero, &mut state, at, report).await? {
+                is_settled = false;
+                continue;
             }
+            let decision = refill::decide_idle(&state, at);
+            if let Decision::Refill(refill) = &decision {
+                is_settled &= self.carry_out(&key, &state, &decision, report).await?;
+                state = refill.applied_to(state);
+            }
+            shards.states.insert(shard, state);
         }
-        if !is_complete {
+        if !is_settled {
             return Ok(());
         }
-        states.retain(|shard, _| !lost.contains(shard));
-        for transfer in law::rebalance(&states, at) {
-            match self.buckets.move_tokens(bucket, &states, &transfer).await? {
+        for transfer in law::rebalance(&shards.states, at) {
+            match self.buckets.move_tokens(bucket, &shards.states, &transfer).await? {
                 Outcome::Written => report.moved += 1,
                 Outcome::Lost => report.move_lost += 1,
             }

@@ -22,12 +22,13 @@ use tokio::time::timeout;
 
 use crate::{handler::BucketKeeper, report::Report};
 
-/// The most time for one bucket's shards. A hot bucket whose transaction keeps losing must not hold up its stream
-/// shard: the repair completes what is missing.
+/// The most time for one bucket's shards. A hot bucket whose transaction keeps losing must not block its stream shard:
+/// the repair completes what is missing.
 const SHARDS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often a transaction that lost a race is tried again with a new read.
-const TRIES: usize = 8;
+/// How often a transaction is tried, each time with a new read, before the next batch or the repair is left to do it. Each
+/// try exposes the clients' writes to conflicts.
+const TRIES: usize = 3;
 
 /// One batch in so many that shows shard 0 of a sharded bucket looks whether the bucket is registered: it may be
 /// older than the keeper.
@@ -45,13 +46,13 @@ impl BucketKeeper {
     ) -> Result<(), StoreError> {
         let bucket = &zero.bucket;
         if state.shards > ShardCount::ONE && (zero.has_new_count || is_sampled(zero.last)) {
-            let is_registered = self.register(bucket, state, now).await?;
-            if zero.has_new_count || !is_registered {
-                self.in_time(bucket, report, async |report| {
-                    self.complete_and_refill(bucket, state.shards, now, report).await
-                })
-                .await?;
-            }
+            let work = async |report: &mut Report| {
+                if self.register(bucket, state).await? && !zero.has_new_count {
+                    return Ok(true);
+                }
+                self.complete_and_refill(bucket, state.shards, now, report).await
+            };
+            self.in_time(bucket, report, work).await?;
         }
         match pressure::measure(zero, state, now, &self.pressure) {
             Pressure::Bearable => Ok(()),
@@ -70,9 +71,9 @@ impl BucketKeeper {
         }
     }
 
-    /// Works on the shards of a bucket for a limited time. What then is missing, or met an error that a retry may
-    /// mend, is counted and left: to the repair, and to the next batch that shows the pressure.
-    async fn in_time(
+    /// Works on a bucket's shards for at most [`SHARDS_TIMEOUT`]. After a timeout or a retryable error it counts the bucket
+    /// as incomplete. The repair or the next batch continues.
+    pub(crate) async fn in_time(
         &self,
         bucket: &BucketKey<'_>,
         report: &mut Report,
@@ -92,23 +93,24 @@ impl BucketKeeper {
     }
 
     /// Registers a sharded bucket for the repair; whether it was registered with as many shards.
-    pub(crate) async fn register(
-        &self,
-        bucket: &BucketKey<'_>,
-        state: &BucketState<'_>,
-        now: EpochMillis,
-    ) -> Result<bool, StoreError> {
+    pub(crate) async fn register(&self, bucket: &BucketKey<'_>, state: &BucketState<'_>) -> Result<bool, StoreError> {
         let entry = self.registry.find(bucket).await?;
         if entry.is_some_and(|entry| entry.shards >= state.shards) {
             return Ok(true);
         }
-        self.enter(bucket, state.shards, SpreadCheck::new(now, state, [])).await?;
+        // How its writes spread is not known yet.
+        self.enter(bucket, state.shards, None).await?;
         Ok(false)
     }
 
-    async fn enter(&self, bucket: &BucketKey<'_>, shards: ShardCount, check: SpreadCheck) -> Result<(), StoreError> {
+    async fn enter(
+        &self,
+        bucket: &BucketKey<'_>,
+        shards: ShardCount,
+        check: Option<SpreadCheck>,
+    ) -> Result<(), StoreError> {
         let bucket = bucket.at(Shard::ZERO).into_owned();
-        self.registry.enter(&Entry { bucket, shards, check: Some(check) }).await
+        self.registry.enter(&Entry { bucket, shards, check }).await
     }
 
     /// Doubles the shards of a bucket in one transaction, if more of them would help; whether nothing is left to do.
@@ -122,13 +124,14 @@ impl BucketKeeper {
         now: EpochMillis,
         report: &mut Report,
     ) -> Result<bool, StoreError> {
-        if !self.writes_spread(bucket, state, now).await? {
+        let Some(check) = self.writes_spread(bucket, state, now).await? else {
             report.held += 1;
             return Ok(true);
-        }
-        self.enter(bucket, doubled, SpreadCheck::new(now, state, [])).await?;
+        };
+        self.enter(bucket, doubled, Some(check)).await?;
         for _ in 0..TRIES {
-            let Some(shards) = self.read_plain(bucket, state.shards, report).await? else { return Ok(true) };
+            // The new shards may exist already: as those of an earlier bucket that have not expired yet.
+            let Some(shards) = self.read_plain(bucket, doubled, report).await? else { return Ok(true) };
             if shards.zero().is_none_or(|zero| zero.shards != state.shards) {
                 report.double_lost += 1;
                 return Ok(true);
@@ -142,31 +145,32 @@ impl BucketKeeper {
         Ok(false)
     }
 
-    /// Whether the writes of a bucket spread over its shards now.
+    /// Checks how the writes of a bucket spread over its shards; the check, if they do.
     async fn writes_spread(
         &self,
         bucket: &BucketKey<'_>,
         state: &BucketState<'_>,
         now: EpochMillis,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<SpreadCheck>, StoreError> {
+        let newest = state.shards.get() / 2..state.shards.get();
         if state.shards == ShardCount::ONE {
-            return Ok(true);
+            return Ok(Some(SpreadCheck::new(now, state, [])));
         }
-        let newest = self.buckets.read(bucket, state.shards.get() / 2..state.shards.get(), Freshness::Eventual).await?;
+        let newest = self.buckets.read(bucket, newest, Freshness::Eventual).await?;
         let check = SpreadCheck::new(now, state, newest.states.values());
         let Some(entry) = self.registry.find(bucket).await? else {
-            self.enter(bucket, state.shards, check).await?;
-            return Ok(false);
+            self.enter(bucket, state.shards, Some(check)).await?;
+            return Ok(None);
         };
         match entry.check.map_or(Spread::Unknown, |earlier| check.spread_since(&earlier, state.shards)) {
-            Spread::Even => return Ok(true),
+            Spread::Even => return Ok(Some(check)),
             Spread::TooSoon => {}
             Spread::Uneven | Spread::Unknown => self.registry.replace_check(&entry, &check).await?,
         }
-        Ok(false)
+        Ok(None)
     }
 
-    async fn complete_and_refill(
+    pub(crate) async fn complete_and_refill(
         &self,
         bucket: &BucketKey<'_>,
         known: ShardCount,
@@ -175,6 +179,10 @@ impl BucketKeeper {
     ) -> Result<bool, StoreError> {
         let Some(shards) = self.complete(bucket, known, report).await? else { return Ok(false) };
         for (shard, state) in &shards.states {
+            if is_unsettled(&shards, state) {
+                report.waiting += 1;
+                continue;
+            }
             // The images are younger than `now`, at which the invocation began.
             let decision = refill::decide_idle(state, now);
             if matches!(decision, refill::Decision::Refill(_)) {
@@ -243,6 +251,13 @@ impl BucketKeeper {
         split::apply(&plan, &mut shards.states);
         Ok(Some(shards))
     }
+}
+
+/// Whether a shard holds more than its share and must not be trimmed: one of its bucket's shards is left to its clients, or
+/// the read, which is not atomic, saw a doubling on one shard only. Then it may still have to split.
+pub(crate) fn is_unsettled(shards: &Shards, state: &BucketState<'_>) -> bool {
+    let is_complete = shards.unfamiliar.is_empty() && shards.zero().is_some_and(|zero| zero.shards == state.shards);
+    state.is_overfull() && !is_complete
 }
 
 /// Whether a batch is the one in [`LOOK_UP_EVERY`] that looks into the registry: by its last sequence number, so that

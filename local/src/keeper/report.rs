@@ -66,7 +66,7 @@ pub fn lines<'c>(comparison: &'c Comparison) -> String {
 #[must_use]
 pub fn summary(comparison: &Comparison) -> String {
     match comparison.problems().len() {
-        0 => "MET: the keeper saves slow paths, over-admits nothing, costs at most 0.5 %, and needs no particular process".to_owned(),
+        0 => "MET: no over-admitted tokens; where clients admit no more than the limit, no more slow paths and at most 0.5 % more cost; the same with one process and with two".to_owned(),
         problems => format!("NOT MET: {problems} of the keeper's requirements"),
     }
 }

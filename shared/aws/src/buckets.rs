@@ -44,7 +44,7 @@ pub struct Buckets {
 pub enum Outcome {
     /// It was done.
     Written,
-    /// The item is not as it was seen, or somebody else writes it at this moment: nothing was written.
+    /// The item has changed since it was read, or a transaction holds it. Nothing was written.
     Lost,
 }
 
@@ -101,7 +101,7 @@ impl Buckets {
         for (limit, credit) in &refill.credits {
             let Some(state) = seen.limits.get(limit) else { continue };
             expression.add(attribute(limit, bucket::TOKENS), number(credit));
-            // A credit of somebody else must not stack.
+            // Another writer's credit must not be added twice.
             expression.compare(attribute(limit, bucket::TOKENS), "<=", number(&state.tokens));
         }
         for (limit, share) in &refill.trims {
@@ -131,6 +131,9 @@ impl Buckets {
                 pin_terms(&mut expression, limit, &state.terms);
             }
             set_terms(&mut expression, limit, terms);
+        }
+        if !alignment.added.is_empty() {
+            expression.compare(bucket::SHARD_COUNT, "=", number(&seen.shards.get()));
         }
         for (limit, (terms, tokens)) in &alignment.added {
             set_terms(&mut expression, limit, terms);
@@ -166,6 +169,11 @@ impl Buckets {
                 return Ok(Outcome::Lost);
             };
             let mut expression = as_seen(donor);
+            // The new shards get what the donor and shard 0 said when they were read.
+            for (limit, state) in &donor.limits {
+                pin_terms(&mut expression, limit, &state.terms);
+            }
+            pin_switched_on(&mut expression);
             expression.set(bucket::SHARD_COUNT, number(&plan.shards.get()));
             for limit in split.gifts.keys() {
                 let given = split.given(limit);
@@ -197,22 +205,33 @@ impl Buckets {
         &self,
         key: &BucketKey<'_>,
         states: &BTreeMap<Shard, BucketState<'_>>,
-        Move { limit, from, to, tokens }: &Move<'_>,
+        Move { limit, from, settled, to, tokens }: &Move<'_>,
     ) -> Result<Outcome, StoreError> {
-        let mut transaction = Transaction::new(&self.table);
-        for (shard, change) in [(from, -tokens.get()), (to, tokens.get())] {
-            let Some((state, limit_state)) =
-                states.get(shard).and_then(|state| Some((state, state.limits.get(limit)?)))
-            else {
-                return Ok(Outcome::Lost);
-            };
-            let mut expression = as_seen(state);
-            pin_terms(&mut expression, limit, &limit_state.terms);
-            expression.add(attribute(limit, bucket::TOKENS), number(&change));
-            let (operator, bound) = if change < 0 { (">=", *tokens) } else { ("<=", limit_state.tokens) };
-            expression.compare(attribute(limit, bucket::TOKENS), operator, number(&bound));
-            transaction.update(item_key(&key.at(*shard)), expression)?;
+        let (Some(giver), Some(taker)) = (states.get(from), states.get(to)) else { return Ok(Outcome::Lost) };
+        let mut give = as_seen(giver);
+        give.set(bucket::LAST_REFILL, number(&settled.until));
+        for (name, state) in &giver.limits {
+            pin_terms(&mut give, name, &state.terms);
+            let credit = settled.credits.get(name).copied().unwrap_or_default().get();
+            let change = if name == limit { credit - tokens.get() } else { credit };
+            if change != 0 {
+                give.add(attribute(name, bucket::TOKENS), number(&change));
+            }
+            if change < 0 {
+                give.compare(attribute(name, bucket::TOKENS), ">=", number(&-change));
+            }
+            if credit > 0 {
+                give.compare(attribute(name, bucket::TOKENS), "<=", number(&state.tokens));
+            }
         }
+        let mut take = as_seen(taker);
+        let Some(limit_state) = taker.limits.get(limit) else { return Ok(Outcome::Lost) };
+        pin_terms(&mut take, limit, &limit_state.terms);
+        take.add(attribute(limit, bucket::TOKENS), number(tokens));
+        take.compare(attribute(limit, bucket::TOKENS), "<=", number(&limit_state.tokens));
+        let mut transaction = Transaction::new(&self.table);
+        transaction.update(item_key(&key.at(*from)), give)?;
+        transaction.update(item_key(&key.at(*to)), take)?;
         transaction.send(&self.client).await
     }
 
@@ -304,6 +323,13 @@ fn as_seen(seen: &BucketState<'_>) -> Expression {
 fn pin_no_valid_until(expression: &mut Expression) {
     let name = expression.name(bucket::VALID_UNTIL);
     expression.require(&format!("attribute_not_exists({name})"));
+}
+
+fn pin_switched_on(expression: &mut Expression) {
+    let (disabled, off) = (expression.name(bucket::DISABLED), expression.value(AttributeValue::Bool(false)));
+    expression.require(&format!("(attribute_not_exists({disabled}) OR {disabled} = {off})"));
+    let bypass = expression.name(bucket::BYPASS);
+    expression.require(&format!("attribute_not_exists({bypass})"));
 }
 
 fn pin_terms(expression: &mut Expression, limit: &Limit<'_>, terms: &Terms) {

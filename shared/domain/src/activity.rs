@@ -37,11 +37,13 @@ pub struct Activity<'a> {
 /// What was consumed of a limit in a batch.
 ///
 /// Creation times are whole seconds, so a rate is known for whole seconds only. A batch that contains a whole second
-/// tells the rate of that second; one that contains a part of it tells less, never more.
+/// shows the rate of that second; a part of a second shows a lower rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Net consumption in the busiest second; at least zero.
     busiest: i64,
+    /// The busiest second, since the epoch.
+    busiest_at: i64,
     consumed: i64,
     /// Records with consumption.
     records: u32,
@@ -96,13 +98,14 @@ impl<'a> Activity<'a> {
     fn count(&mut self, old: &BucketImage<'a>, new: BucketImage<'a>, created: EpochMillis) {
         if let BucketImage::Plain(after) = &new {
             let before = old.plain();
-            // With more shards, each is written less: what came before says nothing about it.
-            if before.map_or(ShardCount::ONE, |before| before.shards) != after.shards {
+            let is_known = !matches!(old, BucketImage::Unfamiliar(_));
+            // Earlier demand was measured with another number of shards.
+            if is_known && before.map_or(ShardCount::ONE, |before| before.shards) != after.shards {
                 self.has_new_count = true;
                 self.demand.clear();
             }
-            // An item counts consumption since its creation. Without the image before, nothing tells how much is new.
-            if !matches!(old, BucketImage::Unfamiliar(_)) {
+            // An item counts consumption since its creation. Without the old image, the new consumption is unknown.
+            if is_known {
                 self.count_demand(before, after, created);
             }
         }
@@ -131,7 +134,15 @@ impl Demand {
         self.consumed = self.consumed.saturating_add(consumed);
         self.records += 1;
         self.largest = self.largest.max(consumed);
-        self.busiest = self.busiest.max(self.in_current);
+        if self.in_current > self.busiest {
+            (self.busiest, self.busiest_at) = (self.in_current, self.current);
+        }
+    }
+
+    /// The start of the busiest second.
+    #[must_use]
+    pub fn busiest_at(&self) -> EpochMillis {
+        EpochMillis::new(self.busiest_at.saturating_mul(1000)).unwrap_or(EpochMillis::EPOCH)
     }
 
     /// What is consumed in a second, by the busiest one.

@@ -8,6 +8,7 @@
 use crate::{
     activity::{Activity, Demand},
     refill::MAX_AGE,
+    split,
     state::{BucketState, ShardCount},
     time::EpochMillis,
     tokens::Millitokens,
@@ -36,12 +37,12 @@ pub enum Pressure {
     Indivisible,
 }
 
-/// One in so many: the part of the bearable write units that a second must show before write units that have run low
-/// are attributed to writes. A client's refill that leaves them out makes them run low too.
+/// A second must show at least 1/`SAMPLE` of the bearable write units before write units that have run low are
+/// attributed to writes. A client's refill that leaves them out makes them run low too.
 const SAMPLE: i64 = 2;
 
-/// One in so many: the part of shard 0's writes that the newest shards must each have had, on average, before
-/// there are more of them.
+/// The newest shards must each have had at least 1/`SPREAD` of shard 0's writes, on average, before there are more of
+/// them.
 const SPREAD: i128 = 4;
 
 /// Two checks this far apart, in milliseconds, say nothing about how the bucket is written now.
@@ -68,15 +69,17 @@ pub fn measure(activity: &Activity<'_>, state: &BucketState<'_>, now: EpochMilli
     let (Some(demand), Some(write_units)) = (units, state.write_units()) else { return Pressure::Bearable };
     let a_second = write_units.terms.capacity.get();
     let bearable = part(a_second, policy.percent);
-    let written = demand.a_second().get().saturating_mul(i64::from(state.bytes.div_ceil(WRITE_UNIT_BYTES).max(1)));
-    let is_low = || {
-        written >= bearable / SAMPLE && left(activity.created, state, write_units.tokens).get() < a_second - bearable
-    };
-    if bearable <= 0 || now.since(activity.created) > MAX_AGE || (written < bearable && !is_low()) {
+    let units_per_write = i64::from(state.bytes.div_ceil(WRITE_UNIT_BYTES).max(1));
+    let written = demand.a_second().get().saturating_mul(units_per_write);
+    let used = a_second.saturating_sub(left(activity.created, state, write_units.tokens).get());
+    let is_low = written >= bearable / SAMPLE && used.saturating_mul(units_per_write) > bearable;
+    // The busiest second may be older than the last record.
+    let is_old = [activity.created, demand.busiest_at()].iter().any(|time| now.since(*time) > MAX_AGE);
+    if bearable <= 0 || is_old || (written < bearable && !is_low) {
         return Pressure::Bearable;
     }
     match state.shards.doubled() {
-        Some(doubled) if doubled > policy.max_shards => Pressure::AtLimit,
+        Some(doubled) if doubled > policy.max_shards || !split::is_supported(doubled) => Pressure::AtLimit,
         Some(doubled) if !holds_acquires(activity, state, doubled) => Pressure::Indivisible,
         Some(doubled) => Pressure::High(doubled),
         None => Pressure::AtLimit,

@@ -31,20 +31,20 @@ use crate::{
 /// up within that time is left alone: its clients' slow path is faster than the keeper.
 const HORIZON_LAGS: u32 = 2;
 
-/// A refill must credit at least this part of a share, one in so many. A bucket from which more is wanted than
-/// accrues soon has less than that to credit, so it is left alone.
+/// A refill must credit at least 1/`MIN_CREDIT` of a share. A bucket from which more is wanted than accrues soon has less
+/// than that to credit, so it is left alone.
 const MIN_CREDIT: i64 = 2;
 
-/// A refill must credit at least so many average acquires. It saves about one slow path, which costs less than two
-/// write units, so among fewer acquires its own write would show.
+/// A refill must credit at least this many average acquires. It saves about one slow path, which costs less than two
+/// write units.
 const MIN_ACQUIRES: i64 = 40;
 
-/// The least credit of write units, one in so many of what the shard can hold: 250 acquires. A refill costs at most
-/// 0.4 % of them, even if it saves nothing.
+/// A refill of write units must credit at least 1/`MIN_WRITE_UNITS` of what the shard can hold: 250 acquires. Even a refill
+/// that saves nothing then costs at most 0.4 % of them.
 const MIN_WRITE_UNITS: i64 = 4;
 
-/// An idle shard that holds less than half of its share must gain at least this part of it, one in so many. A
-/// shard that holds less than this part is nearly dry.
+/// An idle shard that holds less than half of its share must gain at least 1/`IDLE_CREDIT` of it. A shard that holds less
+/// than that is nearly dry.
 const IDLE_CREDIT: i64 = 16;
 
 /// Records older than this are not acted on: whatever they show has changed since. When the stream is so far behind,
@@ -67,8 +67,8 @@ pub enum Decision<'a> {
     Enough,
     /// The tokens are short, but a refill would cost more than it saves.
     Unprofitable,
-    /// The shard holds more than its share, and one image does not tell whether it still has to give half of that
-    /// to a shard that is missing. Whoever reads all shards of the bucket decides.
+    /// The shard holds more than its share. A missing shard may still have to take half of that, so only a read of all
+    /// shards can decide.
     Waiting,
     /// The image is too old to act on.
     Stale,
@@ -76,7 +76,7 @@ pub enum Decision<'a> {
     Expired,
 }
 
-/// One write of a refill: never empty.
+/// One write of a refill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refill<'a> {
     /// The new time of the last refill: later than the one seen, and not after the image's own time.
@@ -156,10 +156,13 @@ fn pays(
         return credit >= capacity / MIN_WRITE_UNITS;
     }
     let fills_soon = share.accrued(horizon.as_millis()) >= u128::try_from(capacity).unwrap_or_default();
-    !fills_soon && credit >= capacity / MIN_CREDIT && credit >= demand.mean().get().saturating_mul(MIN_ACQUIRES)
+    let mean = demand.mean().get();
+    // A debt may swallow the credit.
+    let admits = limit_state.tokens.get().saturating_add(credit) >= mean;
+    !fills_soon && admits && credit >= capacity / MIN_CREDIT && credit >= mean.saturating_mul(MIN_ACQUIRES)
 }
 
-/// Decides on a shard that nobody may have written to for long, as a read at the moment `at` returned it.
+/// Decides on a shard from a read that began at `at`. The shard may have been idle for a long time.
 ///
 /// A refill is due when a limit holds less than half of its share and gains at least a sixteenth of it, or when it is
 /// nearly dry and gains at least a token or all that it can hold.
@@ -185,6 +188,12 @@ pub fn decide_idle<'a>(state: &BucketState<'a>, at: EpochMillis) -> Decision<'a>
 
 /// Everything that has accrued by `at`, as far as it can be credited without loss; `None` if that is nothing.
 fn accrue<'a>(state: &BucketState<'a>, at: EpochMillis) -> Option<Refill<'a>> {
+    settle(state, at).filter(|refill| !refill.credits.is_empty() || !refill.trims.is_empty())
+}
+
+/// The same, also where there is nothing to credit because the limits are full: what accrued is then forfeited, as it
+/// is by a client's slow path. `None` if rounding would take something.
+pub(crate) fn settle<'a>(state: &BucketState<'a>, at: EpochMillis) -> Option<Refill<'a>> {
     let until = last_whole(state, at)?;
     let elapsed = until.since(state.last_refill).as_millis();
     let (mut credits, mut trims) = (BTreeMap::new(), BTreeMap::new());
@@ -198,7 +207,7 @@ fn accrue<'a>(state: &BucketState<'a>, at: EpochMillis) -> Option<Refill<'a>> {
             credits.insert(limit.clone(), Millitokens::new(i64::try_from(credit).unwrap_or(i64::MAX)));
         }
     }
-    (!credits.is_empty() || !trims.is_empty()).then_some(Refill { until, credits, trims })
+    Some(Refill { until, credits, trims })
 }
 
 /// The last moment after the last refill, and not after `at`, by which whole millitokens have accrued, so that

@@ -1,10 +1,11 @@
-//! Repair: what no client writes to a shard. Old clients write new limits to shard 0 only, no client renews the
+//! Repair: aligns shards with shard 0, and moves tokens between them. Old clients write new limits to shard 0 only, no client renews the
 //! expiry of a shard that it does not draw from, and none moves tokens from one shard to another.
 
 use std::collections::BTreeMap;
 
 use crate::{
     bucket::{Limit, Shard},
+    refill::{self, Refill},
     state::{BucketState, LimitState, Terms},
     time::EpochMillis,
     tokens::Millitokens,
@@ -84,42 +85,51 @@ pub struct Move<'a> {
     pub limit: Limit<'a>,
     /// The shard that has tokens to spare.
     pub from: Shard,
+    /// The refill of that shard, which is part of the move. What accrued on a shard that is full is forfeited; without
+    /// the refill it would count again as soon as tokens leave, and the move would create tokens.
+    pub settled: Refill<'a>,
     /// The dry shard.
     pub to: Shard,
     /// How many tokens move: above zero.
     pub tokens: Millitokens,
 }
 
-/// A shard is dry below this part of its share, one in so many, counting what it could be credited now.
+/// A shard is dry below 1/`DRY` of its share, counting what it could be credited now.
 const DRY: i64 = 16;
 
-/// A shard can spare tokens if it holds at least this part of its share, one in so many.
+/// A shard can spare tokens if it holds at least 1/`SPARE` of its share.
 const SPARE: i64 = 2;
 
-/// Pairs the dry shards of a bucket with those that can spare tokens, as a read at the moment `at` returned them. Each
-/// pair then holds about the same. A shard takes part in one move of a limit at most.
+/// Pairs the dry shards of a bucket with those that can spare tokens, from a read that began at `at`. Each pair then
+/// holds about the same. A shard takes part in one move of a limit at most.
 #[must_use]
 pub fn rebalance<'a>(states: &BTreeMap<Shard, BucketState<'a>>, at: EpochMillis) -> Vec<Move<'a>> {
     let Some(zero) = states.get(&Shard::ZERO) else { return Vec::new() };
     let mut moves = Vec::new();
     for (limit, _) in zero.divided() {
-        let held = states.iter().filter_map(|(shard, state)| {
-            let limit_state = state.limits.get(limit)?;
+        let (mut dry, mut spare) = (Vec::new(), Vec::new());
+        for (shard, state) in states {
+            let Some(limit_state) = state.limits.get(limit) else { continue };
             let share = state.share(limit, limit_state);
+            let (stored, capacity) = (limit_state.tokens.get(), share.capacity.get());
             let accrued = share.accrued(at.since(state.last_refill).as_millis());
-            let available = limit_state.tokens.get().saturating_add(i64::try_from(accrued).unwrap_or(i64::MAX));
-            Some((*shard, limit_state.tokens.get(), available, share.capacity.get()))
-        });
-        let held: Vec<_> = held.collect();
-        let mut dry: Vec<_> = held.iter().filter(|(.., available, share)| *available < share / DRY).collect();
-        let mut spare: Vec<_> = held.iter().filter(|(_, stored, _, share)| *stored >= share / SPARE).collect();
-        dry.sort_by_key(|(.., available, _)| *available);
-        spare.sort_by_key(|(_, stored, ..)| std::cmp::Reverse(*stored));
-        for ((to, _, available, share), (from, stored, ..)) in dry.into_iter().zip(spare) {
+            let available = stored.saturating_add(i64::try_from(accrued).unwrap_or(i64::MAX));
+            if available < capacity / DRY {
+                dry.push((available, capacity, *shard));
+            } else if stored >= capacity / SPARE
+                && let Some(settled) = refill::settle(state, at).filter(|settled| settled.trims.is_empty())
+            {
+                let credit = settled.credits.get(limit).copied().unwrap_or_default();
+                spare.push((stored + credit.get(), *shard, settled));
+            }
+        }
+        dry.sort_by_key(|(available, ..)| *available);
+        spare.sort_by_key(|(stored, ..)| std::cmp::Reverse(*stored));
+        for ((available, capacity, to), (stored, from, settled)) in dry.into_iter().zip(spare) {
             // Debt on the dry shard never takes more than the other holds.
-            let tokens = ((stored - available) / 2).min(*stored).min(share - available);
+            let tokens = ((stored - available) / 2).min(stored).min(capacity - available);
             if tokens > 0 {
-                moves.push(Move { limit: limit.clone(), from: *from, to: *to, tokens: Millitokens::new(tokens) });
+                moves.push(Move { limit: limit.clone(), from, settled, to, tokens: Millitokens::new(tokens) });
             }
         }
     }

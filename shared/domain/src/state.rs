@@ -141,12 +141,6 @@ impl Share {
     pub fn grain(&self) -> u128 {
         self.per / gcd(self.refill, self.per)
     }
-
-    /// The shortest time, in milliseconds, in which so many millitokens accrue.
-    #[must_use]
-    pub const fn time_for(&self, millitokens: u128) -> u128 {
-        millitokens.saturating_mul(self.per).div_ceil(self.refill)
-    }
 }
 
 /// The least common multiple, or the greatest number if it is beyond.
@@ -237,15 +231,6 @@ mod tests {
             let share = share(refill, period, shards);
             prop_assert_eq!(share.accrued(share.grain() * times), share.accrued(share.grain()) * times);
             prop_assert_eq!(share.accrued(share.grain()) * share.per, share.grain() * share.refill);
-        }
-
-        #[test]
-        fn a_number_accrues_in_its_time_and_not_before(
-            refill in 1..10_000_000_i64, period in 1..100_000_000_i64, shards in 1..65_u32, tokens in 1..1_000_000_u128,
-        ) {
-            let share = share(refill, period, shards);
-            prop_assert!(share.accrued(share.time_for(tokens)) >= tokens);
-            prop_assert!(share.accrued(share.time_for(tokens) - 1) < tokens);
         }
     }
 }

@@ -53,8 +53,8 @@ def _refill(dynamodb: object, table: str) -> None:
     bucket = Bucket(dynamodb, table, "dry", capacity=2_000, period_ms=20_000)
     bucket.create(101)
     began = bucket.refilled_ms
-    for _ in range(13):
-        bucket.acquire(100)
+    for _ in range(65):
+        bucket.acquire(20)
 
     def credited() -> int | None:
         now = bucket.read()
@@ -63,9 +63,9 @@ def _refill(dynamodb: object, table: str) -> None:
         accrued = (int(time.time() * 1000) - began) * bucket.capacity * 1000 // bucket.period_ms
         assert 0 <= credit <= accrued, f"{credit} millitokens credited, {accrued} accrued"
         assert credit == 0 or now["rf"] > began
-        # The keeper acts when what is left will not last, and a quarter of the capacity has accrued.
+        # The keeper acts when what is left will not last, and half of the capacity has accrued.
         if credit == 0:
-            bucket.acquire(10)
+            bucket.acquire(20)
         return credit or None
 
     credit = until("the refill of a dry bucket", credited)
