@@ -205,15 +205,18 @@ impl Buckets {
         &self,
         key: &BucketKey<'_>,
         states: &BTreeMap<Shard, BucketState<'_>>,
-        Move { limit, from, settled, to, tokens }: &Move<'_>,
+        Move { limit, from, settled, forfeited, to, tokens }: &Move<'_>,
     ) -> Result<Outcome, StoreError> {
         let (Some(giver), Some(taker)) = (states.get(from), states.get(to)) else { return Ok(Outcome::Lost) };
         let mut give = as_seen(giver);
-        give.set(bucket::LAST_REFILL, number(&settled.until));
+        if let Some(settled) = settled {
+            give.set(bucket::LAST_REFILL, number(&settled.until));
+        }
         for (name, state) in &giver.limits {
             pin_terms(&mut give, name, &state.terms);
-            let credit = settled.credits.get(name).copied().unwrap_or_default().get();
-            let change = if name == limit { credit - tokens.get() } else { credit };
+            let credit = settled.as_ref().and_then(|settled| settled.credits.get(name)).copied();
+            let credit = credit.unwrap_or_default().get();
+            let change = if name == limit { credit - tokens.get() - forfeited.get() } else { credit };
             if change != 0 {
                 give.add(attribute(name, bucket::TOKENS), number(&change));
             }

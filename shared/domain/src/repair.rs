@@ -1,7 +1,7 @@
 //! Repair: aligns shards with shard 0, and moves tokens between them. Old clients write new limits to shard 0 only, no client renews the
 //! expiry of a shard that it does not draw from, and none moves tokens from one shard to another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     bucket::{Limit, Shard},
@@ -85,9 +85,11 @@ pub struct Move<'a> {
     pub limit: Limit<'a>,
     /// The shard that has tokens to spare.
     pub from: Shard,
-    /// The refill of that shard, which is part of the move. What accrued on a shard that is full is forfeited; without
-    /// the refill it would count again as soon as tokens leave, and the move would create tokens.
-    pub settled: Refill<'a>,
+    /// If what accrued on that shard does not fit: its refill, which is part of the move. What does not fit is forfeited.
+    /// Without the refill it would count again as soon as tokens leave, and the move would create tokens.
+    pub settled: Option<Refill<'a>>,
+    /// What accrued after the time of that refill and does not fit either. It leaves the shard and is forfeited, too.
+    pub forfeited: Millitokens,
     /// The dry shard.
     pub to: Shard,
     /// How many tokens move: above zero.
@@ -101,14 +103,14 @@ const DRY: i64 = 16;
 const SPARE: i64 = 2;
 
 /// Pairs the dry shards of a bucket with those that can spare tokens, from a read that began at `at`. Each pair then
-/// holds about the same. A shard takes part in one move of a limit at most.
+/// holds about the same. A shard takes part in one move at most.
 #[must_use]
 pub fn rebalance<'a>(states: &BTreeMap<Shard, BucketState<'a>>, at: EpochMillis) -> Vec<Move<'a>> {
     let Some(zero) = states.get(&Shard::ZERO) else { return Vec::new() };
-    let mut moves = Vec::new();
+    let (mut moves, mut used) = (Vec::new(), BTreeSet::new());
     for (limit, _) in zero.divided() {
         let (mut dry, mut spare) = (Vec::new(), Vec::new());
-        for (shard, state) in states {
+        for (shard, state) in states.iter().filter(|(shard, _)| !used.contains(*shard)) {
             let Some(limit_state) = state.limits.get(limit) else { continue };
             let share = state.share(limit, limit_state);
             let (stored, capacity) = (limit_state.tokens.get(), share.capacity.get());
@@ -116,20 +118,27 @@ pub fn rebalance<'a>(states: &BTreeMap<Shard, BucketState<'a>>, at: EpochMillis)
             let available = stored.saturating_add(i64::try_from(accrued).unwrap_or(i64::MAX));
             if available < capacity / DRY {
                 dry.push((available, capacity, *shard));
+            } else if stored >= capacity / SPARE && available <= capacity {
+                spare.push((stored, *shard, None, 0));
             } else if stored >= capacity / SPARE
                 && let Some(settled) = refill::settle(state, at).filter(|settled| settled.trims.is_empty())
             {
-                let credit = settled.credits.get(limit).copied().unwrap_or_default();
-                spare.push((stored + credit.get(), *shard, settled));
+                let stored = stored + settled.credits.get(limit).copied().unwrap_or_default().get();
+                let later = share.accrued(at.since(settled.until).as_millis());
+                let later = i64::try_from(later).unwrap_or(i64::MAX);
+                let forfeited = stored.saturating_add(later).saturating_sub(capacity).max(0);
+                spare.push((stored - forfeited, *shard, Some(settled), forfeited));
             }
         }
         dry.sort_by_key(|(available, ..)| *available);
         spare.sort_by_key(|(stored, ..)| std::cmp::Reverse(*stored));
-        for ((available, capacity, to), (stored, from, settled)) in dry.into_iter().zip(spare) {
+        for ((available, capacity, to), (stored, from, settled, forfeited)) in dry.into_iter().zip(spare) {
             // Debt on the dry shard never takes more than the other holds.
             let tokens = ((stored - available) / 2).min(stored).min(capacity - available);
             if tokens > 0 {
-                moves.push(Move { limit: limit.clone(), from, settled, to, tokens: Millitokens::new(tokens) });
+                used.extend([from, to]);
+                let (forfeited, tokens) = (Millitokens::new(forfeited), Millitokens::new(tokens));
+                moves.push(Move { limit: limit.clone(), from, settled, forfeited, to, tokens });
             }
         }
     }

@@ -11,7 +11,7 @@ use tidegate_domain::{
     tokens::Millitokens,
 };
 
-use crate::table::{Amounts, Item, Rule, START, State, States, World, shift};
+use crate::table::{Amounts, Item, Rule, START, State, States, World, shift, time};
 
 /// A write, with what its conditions compare.
 #[derive(Clone, Debug)]
@@ -67,6 +67,14 @@ fn tokens(state: &State, limit: &Limit<'_>) -> Millitokens {
     state.limits[limit].tokens
 }
 
+/// What a shard's clients can admit of a limit: `min(share, V)`.
+fn admissible(state: &State, limit: &Limit<'_>, now: i64) -> i64 {
+    let of = &state.limits[limit];
+    let share = state.share(limit, of);
+    let accrued = share.accrued(time(now).since(state.last_refill).as_millis());
+    share.capacity.get().min(of.tokens.get().saturating_add(i64::try_from(accrued).unwrap_or(i64::MAX)))
+}
+
 fn refilled(state: State, seen: &State, refill: &Refill<'static>) -> Option<State> {
     let holds = is_as_seen(&state, seen)
         && seen.limits.keys().all(|limit| has_terms_of(&state, seen, limit))
@@ -108,14 +116,18 @@ fn increased(items: &BTreeMap<Shard, Item>, seen: &States, plan: &Plan<'static>)
 }
 
 fn moved(items: &BTreeMap<Shard, Item>, seen: &States, transfer: &Move<'static>) -> Option<States> {
-    let Move { limit, from, to, tokens: moved } = transfer;
+    let Move { limit, from, settled, forfeited, to, tokens: moved } = transfer;
     let (mut giver, mut taker) = (plain(items, *from)?, plain(items, *to)?);
-    let is_same = |state, seen| is_as_seen(state, seen) && has_terms_of(state, seen, limit);
-    let holds = is_same(&giver, &seen[from])
+    let is_same = |state: &State, seen| is_as_seen(state, seen) && has_terms_of(state, seen, limit);
+    let is_seen = is_same(&giver, &seen[from]);
+    if let Some(settled) = settled {
+        giver = refilled(giver, &seen[from], settled)?;
+    }
+    let holds = is_seen
         && is_same(&taker, &seen[to])
-        && tokens(&giver, limit) >= *moved
+        && tokens(&giver, limit).get() >= moved.get() + forfeited.get()
         && tokens(&taker, limit) <= tokens(&seen[to], limit);
-    shift(&mut giver, limit, -moved.get(), 0);
+    shift(&mut giver, limit, -moved.get() - forfeited.get(), 0);
     shift(&mut taker, limit, moved.get(), 0);
     holds.then(|| [(*from, giver), (*to, taker)].into())
 }
@@ -138,7 +150,14 @@ impl World {
                 // A raise is what clients do to siblings: a share shrinks to what it always should have been.
                 plan.raises.iter().for_each(|shard| self.exact.settle(*shard, after.get(shard), self.now));
             }
-            Write::Move { transfer: Move { limit, from, to, tokens: moved }, .. } => {
+            Write::Move { transfer: Move { limit, from, to, tokens: moved, .. }, .. } => {
+                // What both can admit together does not rise, however old their last refills are.
+                let both = |states: &States| {
+                    admissible(&states[from], limit, self.now) + admissible(&states[to], limit, self.now)
+                };
+                if both(&after) > both(&before) + 1 {
+                    self.fault(Rule::NeverRaises, write);
+                }
                 self.exact.take(*from, limit, moved.get(), self.now);
                 self.exact.take(*to, limit, -moved.get(), self.now);
                 let overdraws = moved.get() <= 0 || tokens(&after[from], limit).get() < 0;
@@ -150,7 +169,9 @@ impl World {
         if after.iter().any(|(shard, state)| !self.exact.excess(*shard, state, self.now).is_empty()) {
             self.fault(Rule::CoversExact, write);
         }
-        if matches!(write, Write::Increase { .. } | Write::Move { .. }) && sums(&before) != sums(&after) {
+        let conserves =
+            matches!(write, Write::Increase { .. } | Write::Move { transfer: Move { settled: None, .. }, .. });
+        if conserves && sums(&before) != sums(&after) {
             self.fault(Rule::Conserves, write);
         }
         for (shard, state) in after {
