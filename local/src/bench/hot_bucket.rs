@@ -33,8 +33,8 @@ const FIRST_SEQUENCE: u128 = 100_000_000_000_000_000_000;
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// How long before a dry batch the bucket was last refilled: by then, half of its requests have accrued.
-const DRY_MS: u64 = 30_000;
+/// How long before a dry batch the bucket was last refilled: by then, three quarters of its requests have accrued.
+const DRY_MS: u64 = 45_000;
 
 /// A limit of the hot bucket. Amounts are in millitokens, the period in milliseconds.
 struct HotLimit {

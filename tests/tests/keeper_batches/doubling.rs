@@ -91,7 +91,7 @@ async fn items_above_a_kilobyte_count_twice() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn old_records_double_nothing() -> anyhow::Result<()> {
-    for (age, expect) in [(5_000, Fate::Doubled), (5_001, Fate::Left), (300_000, Fate::Left)] {
+    for (age, expect) in [(3_000, Fate::Doubled), (3_001, Fate::Left), (300_000, Fate::Left)] {
         let (mut scene, batch) = hot().await?;
         let report = scene.invoke(&batch, created(LATER) + age).await.report;
         assert_eq!((fate(&report), report.stale > 0), (expect, expect == Fate::Left), "{age}");

@@ -101,14 +101,14 @@ async fn an_unfamiliar_shard_stops_splits_but_no_refills() -> anyhow::Result<()>
         scene.put_item(one).await?;
         scene.writes().await?;
         let mut zero = full(4);
-        set_tokens(&mut zero, "rpm", 1_500);
-        take(&mut zero, "rpm", 1_000);
+        set_tokens(&mut zero, "rpm", 200);
+        take(&mut zero, "rpm", 100);
         scene.put(&key("user"), &zero).await?;
-        let event = scene.event(LATER + 10_000).await?;
-        let report = scene.invoke(&event, LATER + 11_000).await.report;
+        let event = scene.event(LATER + 30_000).await?;
+        let report = scene.invoke(&event, LATER + 31_000).await.report;
         assert_eq!((report.refilled, report.split, report.raised), (1, 0, 0), "{report:?}");
         assert_eq!((report.unfamiliar + report.awaits_client, report.incomplete), (1, 1), "{report:?}");
-        assert!(tokens(&scene.state(&key("user")).await?, "rpm") > 500);
+        assert!(tokens(&scene.state(&key("user")).await?, "rpm") > 12_500);
         assert_eq!(scene.shards(&key("user"), 4).await?.states.len(), 1);
     }
     Ok(())

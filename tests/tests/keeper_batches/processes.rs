@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bucket_keeper::report::Report;
 use tidegate_aws::schema::system;
-use tidegate_tests::keeper::{Item, KeeperScene, START, count, full, in_time, key, shard, take, time};
+use tidegate_tests::keeper::{Item, KeeperScene, START, count, full, in_time, key, set_tokens, shard, take, time};
 
 const WAVES: i64 = 24;
 
@@ -24,12 +24,16 @@ async fn run(processes: Processes) -> anyhow::Result<Outcome> {
     let mut scene = KeeperScene::new().await?;
     let mut other = scene.another_process()?;
     for entity in ["dry", "hot", "sharded"] {
-        scene.put(&key(entity), &full(1)).await?;
+        let mut state = full(1);
+        set_tokens(&mut state, "rpm", 30_000);
+        scene.put(&key(entity), &state).await?;
     }
     let mut reports = Vec::new();
     for wave in 0..WAVES {
         let now = START + wave * 1_500;
-        scene.change(&key("dry"), |state| take(state, "rpm", 4_000)).await?;
+        for _ in 0..3 {
+            scene.change(&key("dry"), |state| take(state, "rpm", 1_250)).await?;
+        }
         scene.change(&key("hot"), |state| take(state, "wcu", 850_000)).await?;
         if wave == 3 {
             scene.change(&key("sharded"), |state| state.shards = count(2)).await?;

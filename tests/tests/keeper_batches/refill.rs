@@ -19,7 +19,7 @@ fn bucket(left: i64) -> BucketState<'static> {
     state
 }
 
-/// The batch that shows a client taking two requests from the bucket.
+/// The batch that shows a client taking a request from the bucket.
 async fn draw(scene: &mut KeeperScene, bucket: &BucketState<'static>) -> anyhow::Result<StreamEvent> {
     scene.put(&key("user"), bucket).await?;
     scene.writes().await?;
@@ -28,20 +28,20 @@ async fn draw(scene: &mut KeeperScene, bucket: &BucketState<'static>) -> anyhow:
 }
 
 fn draw_from(state: &mut BucketState<'static>) {
-    take(state, "rpm", 2_000);
+    take(state, "rpm", 1_000);
     take(state, "wcu", 1_000);
 }
 
-/// The same of a bucket that holds 5 of 100 requests.
+/// The same of a bucket that holds 3 of 100 requests.
 async fn run_dry(scene: &mut KeeperScene) -> anyhow::Result<StreamEvent> {
-    draw(scene, &bucket(5_000)).await
+    draw(scene, &bucket(3_000)).await
 }
 
 /// The bucket after the refill, up to the creation time of its last record.
 fn refilled() -> BucketState<'static> {
-    let mut state = bucket(5_000);
+    let mut state = bucket(3_000);
     draw_from(&mut state);
-    set_tokens(&mut state, "rpm", 3_000 + (created(DRY) - START) * 100_000 / 60_000);
+    set_tokens(&mut state, "rpm", 2_000 + (created(DRY) - START) * 100_000 / 60_000);
     set_tokens(&mut state, "wcu", 1_000_000);
     BucketState { last_refill: time(created(DRY)), ..state }
 }
@@ -74,7 +74,7 @@ async fn a_redelivered_batch_credits_nothing() -> anyhow::Result<()> {
     let batch = run_dry(&mut scene).await?;
     scene.invoke(&batch, NOW).await;
     for process in [&scene.keeper, &scene.another_process()?] {
-        for later in [0, 1_000, 3_000] {
+        for later in [0, 500, 1_500] {
             let report = process.handle(&batch, time(NOW + later), in_time()).await.report;
             assert_eq!(report, one(&Report { lost: 1, ..Report::default() }), "{later} ms later");
             assert_eq!(scene.state(&key("user")).await?, refilled(), "{later} ms later");
@@ -123,11 +123,11 @@ async fn a_client_that_refills_meanwhile_wins() -> anyhow::Result<()> {
 async fn an_item_with_vu_awaits_its_client() -> anyhow::Result<()> {
     for valid_until in [-1, 0, 1, NOW + 60_000] {
         let mut scene = KeeperScene::new().await?;
-        let mut marked = item(&key("user"), &bucket(5_000));
+        let mut marked = item(&key("user"), &bucket(3_000));
         marked.insert("vu".to_owned(), number(valid_until));
         scene.put_item(marked).await?;
         scene.writes().await?;
-        scene.change_item(&key("user"), |item| add(item, "b_rpm_tk", -2_000)).await?;
+        scene.change_item(&key("user"), |item| add(item, "b_rpm_tk", -1_000)).await?;
         let batch = scene.event(DRY).await?;
         let handled = scene.invoke(&batch, NOW).await;
         assert_eq!(handled.report, one(&Report { awaits_client: 1, ..Report::default() }), "{valid_until}");
@@ -147,27 +147,27 @@ async fn check(bucket: &BucketState<'static>, now: i64, expect: Report) -> anyho
 }
 
 #[tokio::test]
-async fn records_of_five_seconds_are_stale() -> anyhow::Result<()> {
-    let last = created(DRY) + 5_000;
-    check(&bucket(5_000), last, Report { refilled: 1, ..Report::default() }).await?;
-    check(&bucket(5_000), last + 1, Report { stale: 1, ..Report::default() }).await?;
-    check(&bucket(5_000), last + 300_000, Report { stale: 1, ..Report::default() }).await
+async fn records_of_three_seconds_are_stale() -> anyhow::Result<()> {
+    let last = created(DRY) + 3_000;
+    check(&bucket(3_000), last, Report { refilled: 1, ..Report::default() }).await?;
+    check(&bucket(3_000), last + 1, Report { stale: 1, ..Report::default() }).await?;
+    check(&bucket(3_000), last + 300_000, Report { stale: 1, ..Report::default() }).await
 }
 
 #[tokio::test]
 async fn a_refill_must_pay() -> anyhow::Result<()> {
-    // In twice the lag of 1,250 ms, five requests are taken.
-    check(&bucket(7_000), NOW, Report { enough: 1, ..Report::default() }).await?;
-    check(&bucket(6_999), NOW, Report { refilled: 1, ..Report::default() }).await?;
-    // A quarter of the limit accrues in 15 seconds.
-    let since = |millis| BucketState { last_refill: time(created(DRY) - millis), ..bucket(5_000) };
-    check(&since(15_000), NOW, Report { refilled: 1, ..Report::default() }).await?;
-    check(&since(14_999), NOW, Report { unprofitable: 1, ..Report::default() }).await
+    // In twice the lag of 1,250 ms, 2.5 requests are taken.
+    check(&bucket(3_500), NOW, Report { enough: 1, ..Report::default() }).await?;
+    check(&bucket(3_499), NOW, Report { refilled: 1, ..Report::default() }).await?;
+    // Half of the limit accrues in 30 seconds.
+    let since = |millis| BucketState { last_refill: time(created(DRY) - millis), ..bucket(3_000) };
+    check(&since(30_000), NOW, Report { refilled: 1, ..Report::default() }).await?;
+    check(&since(29_999), NOW, Report { unprofitable: 1, ..Report::default() }).await
 }
 
 #[tokio::test]
 async fn an_expired_bucket_is_left_to_its_clients() -> anyhow::Result<()> {
-    let expiring = |second| BucketState { expires: Some(second), ..bucket(5_000) };
+    let expiring = |second| BucketState { expires: Some(second), ..bucket(3_000) };
     check(&expiring(NOW / 1_000), NOW, Report { expired: 1, ..Report::default() }).await?;
     check(&expiring(NOW / 1_000 + 1), NOW, Report { refilled: 1, ..Report::default() }).await
 }

@@ -16,13 +16,13 @@ const NOW: i64 = DRY + 1_500;
 /// Buckets that have run dry: the records of one write to each.
 async fn run_dry(scene: &mut KeeperScene, entities: &[&str]) -> anyhow::Result<Vec<StreamRecord>> {
     let mut state = full(1);
-    set_tokens(&mut state, "rpm", 5_000);
+    set_tokens(&mut state, "rpm", 3_000);
     for entity in entities {
         scene.put(&key(entity), &state).await?;
     }
     scene.writes().await?;
     for entity in entities {
-        scene.change(&key(entity), |state| take(state, "rpm", 2_000)).await?;
+        scene.change(&key(entity), |state| take(state, "rpm", 1_000)).await?;
     }
     scene.records(DRY).await
 }

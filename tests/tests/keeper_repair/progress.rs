@@ -81,10 +81,10 @@ async fn run(scene: &KeeperScene, now: i64) -> anyhow::Result<(bool, Report, usi
     Ok((repaired.complete?, repaired.report, read, written))
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repair_mends_ten_thousand_buckets_at_most() -> anyhow::Result<()> {
     const BUCKETS: usize = 10_050;
-    const SHARDS: u32 = 2;
+    const SHARDS: u32 = 4;
     let mut scene = KeeperScene::new().await?;
     let mut dry = full(SHARDS);
     set_tokens(&mut dry, "rpm", 0);

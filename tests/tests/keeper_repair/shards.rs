@@ -146,21 +146,36 @@ async fn tokens_move_from_full_to_dry_shards() -> anyhow::Result<()> {
     check_moved([24_999, 0], [24_999, 0]).await
 }
 
+/// A repair at whose first call of this operation a client takes a shard's slow path.
+async fn raced(scene: &KeeperScene, now: i64, operation: &'static str, place: u32) -> anyhow::Result<Report> {
+    scene.observed.hold(operation);
+    let refill = async {
+        scene.observed.held().await;
+        scene.change(&shard(&key("user"), place), |state| state.last_refill = time(START + 61 * SECOND)).await?;
+        scene.observed.release();
+        Ok(())
+    };
+    let (repaired, ()) = try_join(Box::pin(scene.repair(now)), refill).await?;
+    Ok(repaired.report)
+}
+
 #[tokio::test]
 async fn a_slow_path_meanwhile_stops_a_move() -> anyhow::Result<()> {
     for place in 0..2 {
         let scene = uneven(50_000, 0).await?;
-        scene.observed.hold("TransactWriteItems");
-        let refill = async {
-            scene.observed.held().await;
-            scene.change(&shard(&key("user"), place), |state| state.last_refill = time(START + 61 * SECOND)).await?;
-            scene.observed.release();
-            Ok(())
-        };
-        let (repaired, ()) = try_join(Box::pin(scene.repair(START)), refill).await?;
-        assert_eq!((repaired.report.moved, repaired.report.move_lost), (0, 1));
+        let report = raced(&scene, START, "TransactWriteItems", place).await?;
+        assert_eq!((report.moved, report.move_lost), (0, 1));
         assert_eq!(scene.held(&key("user"), "rpm").await?, [50_000, 0]);
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_move_follows_a_lost_refill() -> anyhow::Result<()> {
+    let scene = scene(&[full(2), holding(-20_000)], 2).await?;
+    let report = raced(&scene, START + 5 * SECOND, "UpdateItem", 1).await?;
+    assert_eq!((report.lost, report.moved, report.move_lost), (1, 0, 0));
+    assert_eq!(scene.held(&key("user"), "rpm").await?, [50_000, -20_000]);
     Ok(())
 }
 
