@@ -50,10 +50,10 @@ def _hour() -> str:
 
 def _refill(dynamodb: object, table: str) -> None:
     """A bucket that runs dry gets what has accrued, and no more."""
-    bucket = Bucket(dynamodb, table, "dry", capacity=2_000, period_ms=20_000)
+    bucket = Bucket(dynamodb, table, "dry", capacity=1_000, period_ms=10_000)
     bucket.create(101)
     began = bucket.refilled_ms
-    for _ in range(65):
+    for _ in range(15):
         bucket.acquire(20)
 
     def credited() -> int | None:
@@ -64,8 +64,9 @@ def _refill(dynamodb: object, table: str) -> None:
         assert 0 <= credit <= accrued, f"{credit} millitokens credited, {accrued} accrued"
         assert credit == 0 or now["rf"] > began
         # The keeper acts when what is left will not last, and half of the capacity has accrued.
-        if credit == 0:
-            bucket.acquire(20)
+        left = now[f"b_{LIMIT}_tk"] // 1000
+        if credit == 0 and left > 0:
+            bucket.acquire(max(1, left // 4))
         return credit or None
 
     credit = until("the refill of a dry bucket", credited)
