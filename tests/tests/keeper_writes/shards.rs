@@ -187,7 +187,14 @@ async fn check_move(
     scene.writes().await?;
     let before = scene.held(&key("user"), "rpm").await?;
     let states = (0..).map(Shard::new).zip(states).collect();
-    let transfer = Move { limit: limit("rpm"), from: Shard::ZERO, to: Shard::new(1), tokens: Millitokens::new(20_000) };
+    let transfer = Move {
+        limit: limit("rpm"),
+        from: Shard::ZERO,
+        settled: None,
+        forfeited: Millitokens::default(),
+        to: Shard::new(1),
+        tokens: Millitokens::new(20_000),
+    };
     assert_eq!(scene.keeper.buckets.move_tokens(&key("user"), &states, &transfer).await?, expect, "shard {place}");
     let written = if expect == Outcome::Written { 2 } else { 0 };
     assert_eq!(scene.writes().await?, written);
@@ -219,4 +226,24 @@ async fn a_move_is_lost_when_its_basis_changed() -> anyhow::Result<()> {
     // The tokens that were to move are gone, or the other shard has got some.
     check_move(0, |item| add(item, "b_rpm_tk", -30_001), Outcome::Lost).await?;
     check_move(1, |item| add(item, "b_rpm_tk", 1), Outcome::Lost).await
+}
+
+/// A shard that has been full for a minute gives half, and does not get it back at once.
+#[tokio::test]
+async fn a_full_giver_forfeits_what_did_not_fit() -> anyhow::Result<()> {
+    let scene = KeeperScene::new().await?;
+    let now = time(START + 60_000);
+    let mut dry = State { last_refill: now, ..full(2) };
+    set_tokens(&mut dry, "rpm", 0);
+    for (number, state) in [(0, full(2)), (1, dry)] {
+        scene.put(&shard(&key("user"), number), &state).await?;
+    }
+    let states = scene.shards(&key("user"), 2).await?.states;
+    let [transfer] = &repair::rebalance(&states, now)[..] else { panic!("one move") };
+    assert_eq!(scene.keeper.buckets.move_tokens(&key("user"), &states, transfer).await?, Outcome::Written);
+    assert_eq!(scene.held(&key("user"), "rpm").await?, [25_000, 25_000]);
+    let states = scene.shards(&key("user"), 2).await?.states;
+    assert!(states.values().all(|state| state.last_refill == now), "{states:?}");
+    assert_eq!(repair::rebalance(&states, now), []);
+    Ok(())
 }
