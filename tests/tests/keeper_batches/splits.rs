@@ -3,9 +3,7 @@
 use bucket_keeper::report::Report;
 use tidegate_aws::registry::Entry;
 use tidegate_domain::{bucket::Shard, state::BucketState};
-use tidegate_tests::keeper::{
-    KeeperScene, count, full, in_time, item, key, set_tokens, shard, spread, take, text, time,
-};
+use tidegate_tests::keeper::{KeeperScene, count, full, in_time, item, key, set_tokens, shard, take, text, time};
 
 use crate::{LATER, create};
 
@@ -33,7 +31,7 @@ async fn a_clients_doubling_is_completed_once() -> anyhow::Result<()> {
 
     let expect = (0..4).map(|number| (Shard::new(number), full(4))).collect();
     assert_eq!(scene.shards(&key("user"), 16).await?.states, expect, "each has its share");
-    let entry = Entry { bucket: key("user"), shards: count(4), check: Some(spread(LATER, 0, 0)) };
+    let entry = Entry { bucket: key("user"), shards: count(4), check: None };
     assert_eq!(scene.keeper.registry.find(&key("user")).await?, Some(entry));
 
     let echo = scene.event(LATER).await?;

@@ -195,8 +195,8 @@ async fn conflicts_are_tried_again() -> anyhow::Result<()> {
     scene.writes().await?;
     scene.change(&key("hot"), |state| state.shards = count(2)).await?;
     let batch = scene.event(DRY).await?;
-    scene.observed.conflict(3);
+    scene.observed.conflict(2);
     let report = scene.invoke(&batch, DRY).await.report;
-    assert_eq!((report.split_lost, report.split, report.incomplete), (3, 1, 0));
+    assert_eq!((report.split_lost, report.split, report.incomplete), (2, 1, 0));
     Ok(())
 }
