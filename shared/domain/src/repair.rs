@@ -109,7 +109,7 @@ pub fn rebalance<'a>(states: &BTreeMap<Shard, BucketState<'a>>, at: EpochMillis)
     let Some(zero) = states.get(&Shard::ZERO) else { return Vec::new() };
     let (mut moves, mut used) = (Vec::new(), BTreeSet::new());
     for (limit, _) in zero.divided() {
-        let (mut dry, mut spare) = (Vec::new(), Vec::new());
+        let (mut takers, mut givers) = (Vec::new(), Vec::new());
         for (shard, state) in states.iter().filter(|(shard, _)| !used.contains(*shard)) {
             let Some(limit_state) = state.limits.get(limit) else { continue };
             let share = state.share(limit, limit_state);
@@ -117,9 +117,9 @@ pub fn rebalance<'a>(states: &BTreeMap<Shard, BucketState<'a>>, at: EpochMillis)
             let accrued = share.accrued(at.since(state.last_refill).as_millis());
             let available = stored.saturating_add(i64::try_from(accrued).unwrap_or(i64::MAX));
             if available < capacity / DRY {
-                dry.push((available, capacity, *shard));
+                takers.push((available, capacity, *shard));
             } else if stored >= capacity / SPARE && available <= capacity {
-                spare.push((stored, *shard, None, 0));
+                givers.push((stored, *shard, None, 0));
             } else if stored >= capacity / SPARE
                 && let Some(settled) = refill::settle(state, at).filter(|settled| settled.trims.is_empty())
             {
@@ -127,12 +127,12 @@ pub fn rebalance<'a>(states: &BTreeMap<Shard, BucketState<'a>>, at: EpochMillis)
                 let later = share.accrued(at.since(settled.until).as_millis());
                 let later = i64::try_from(later).unwrap_or(i64::MAX);
                 let forfeited = stored.saturating_add(later).saturating_sub(capacity).max(0);
-                spare.push((stored - forfeited, *shard, Some(settled), forfeited));
+                givers.push((stored - forfeited, *shard, Some(settled), forfeited));
             }
         }
-        dry.sort_by_key(|(available, ..)| *available);
-        spare.sort_by_key(|(stored, ..)| std::cmp::Reverse(*stored));
-        for ((available, capacity, to), (stored, from, settled, forfeited)) in dry.into_iter().zip(spare) {
+        takers.sort_by_key(|(available, ..)| *available);
+        givers.sort_by_key(|(stored, ..)| std::cmp::Reverse(*stored));
+        for ((available, capacity, to), (stored, from, settled, forfeited)) in takers.into_iter().zip(givers) {
             // Debt on the dry shard never takes more than the other holds.
             let tokens = ((stored - available) / 2).min(stored).min(capacity - available);
             if tokens > 0 {
