@@ -103,10 +103,10 @@ impl<'a> Refill<'a> {
 
 /// Decides on a shard for which a batch shows this activity, at the moment `now`.
 ///
-/// A refill is due when a limit's stored tokens will not last [`HORIZON_LAGS`] times the lag at the measured
+/// A refill is due when a limit's stored tokens will not last `HORIZON_LAGS` times the lag at the measured
 /// demand. The lag is the time from the batch's first record of the shard to `now`: the batching window and the
 /// delay of the delivery. The refill pays if it credits that limit with at least half of its share and with
-/// [`MIN_ACQUIRES`] average acquires, and if the limit does not fill up within that time anyway. Write units pay
+/// `MIN_ACQUIRES` average acquires, and if the limit does not fill up within that time anyway. Write units pay
 /// from a quarter on.
 #[must_use]
 pub fn decide<'a>(activity: &Activity<'a>, state: &BucketState<'a>, now: EpochMillis) -> Decision<'a> {
