@@ -3,7 +3,9 @@
 //! There is no table here: one bucket, a model of its clients, a stream that delivers late, and the keeper's own
 //! decisions. So an hour of a load takes less than a second.
 
+mod held;
 mod loads;
+mod queue;
 mod simulation;
 
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};

@@ -15,14 +15,15 @@ use tidegate_domain::{
     refill::{self, Decision, Refill},
     sequence::SequenceNumber,
     state::{BucketImage, BucketState, LimitState, ShardCount, Terms},
-    time::EpochMillis,
     tokens::Millitokens,
 };
 
-use super::loads::Load;
+use super::{
+    held::{Exact, consume, projected, time, tokens},
+    loads::Load,
+    queue::{Event, Queued},
+};
 
-/// 2026-01-01T00:00:00Z, in milliseconds.
-const START: i64 = 1_767_225_600_000;
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 /// What an acquire takes of the write units, in millitokens: one of 1,000 a second.
@@ -66,41 +67,6 @@ pub struct Counts {
     pub lost: u64,
     /// Items that the repair read.
     pub repair_reads: u64,
-}
-
-#[derive(Debug)]
-enum Event {
-    Acquire,
-    /// A client reads the item, to refill it up to the moment `now`.
-    Read {
-        shard: usize,
-        now: i64,
-    },
-    /// A client writes what it has computed from the item as it was `seen`.
-    Commit {
-        shard: usize,
-        now: i64,
-        seen: BucketState<'static>,
-    },
-    /// A client takes its tokens without a refill.
-    Retry {
-        shard: usize,
-    },
-    /// A batching window ends.
-    Window,
-    Batch(Vec<BucketChange<'static, BucketImage<'static>>>),
-    Refill {
-        shard: usize,
-        seen: BucketState<'static>,
-        refill: Refill<'static>,
-    },
-    Repair,
-}
-
-struct Queued {
-    /// Events of the same moment keep their order.
-    at: (i64, u64),
-    event: Event,
 }
 
 struct Simulation<'l> {
@@ -401,50 +367,6 @@ fn around(mean: i64, rng: &mut StdRng) -> i64 {
     mean + rng.random_range(-mean / 3..=mean / 3)
 }
 
-/// An exact token bucket of a whole limit.
-struct Exact {
-    /// Tokens times the period in microseconds: whole numbers, whatever has accrued.
-    level: i64,
-    at: i64,
-}
-
-impl Exact {
-    fn take(&mut self, load: &Load, now: i64) -> bool {
-        let period = load.period * 1000;
-        self.level = (self.level + (now - self.at) * load.refill).min(load.capacity * period);
-        self.at = now;
-        let wanted = load.tokens * period;
-        let admits = self.level >= wanted;
-        self.level -= if admits { wanted } else { 0 };
-        admits
-    }
-}
-
-fn tokens(state: &BucketState<'_>, limit: &Limit<'_>) -> i64 {
-    state.limits.get(limit).map_or(0, |limit_state| limit_state.tokens.get())
-}
-
-/// What a client's slow path makes of the tokens at the moment `now`.
-fn projected(state: &BucketState<'_>, limit: &Limit<'_>, now: i64) -> i64 {
-    let Some(limit_state) = state.limits.get(limit) else { return 0 };
-    let share = state.share(limit, limit_state);
-    let elapsed = time(now).since(state.last_refill).as_millis();
-    let accrued = i64::try_from(share.accrued(elapsed)).unwrap_or(i64::MAX);
-    limit_state.tokens.get().saturating_add(accrued).min(share.capacity.get())
-}
-
-fn consume(state: &mut BucketState<'_>, limit: &Limit<'static>, change: i64, consumed: i64) {
-    if let Some(limit_state) = state.limits.get_mut(limit) {
-        limit_state.tokens = Millitokens::new(limit_state.tokens.get() + change);
-        limit_state.consumed = Millitokens::new(limit_state.consumed.get() + consumed);
-    }
-}
-
-/// A moment of the simulation, in the clients' whole milliseconds.
-fn time(micros: i64) -> EpochMillis {
-    EpochMillis::new(START + micros / 1000).unwrap_or(EpochMillis::EPOCH)
-}
-
 #[expect(clippy::cast_precision_loss, reason = "it draws arrivals")]
 fn seconds(micros: i64) -> f64 {
     micros as f64 / 1e6
@@ -453,24 +375,4 @@ fn seconds(micros: i64) -> f64 {
 #[expect(clippy::cast_possible_truncation, reason = "the simulation ends long before")]
 fn micros(seconds: f64) -> i64 {
     (seconds * 1e6) as i64
-}
-
-impl PartialEq for Queued {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-
-impl Eq for Queued {}
-
-impl PartialOrd for Queued {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Queued {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.at.cmp(&other.at)
-    }
 }
