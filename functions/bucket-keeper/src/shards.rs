@@ -17,6 +17,7 @@ use tidegate_domain::{
     split,
     state::{BucketState, ShardCount},
     time::EpochMillis,
+    tokens::Millitokens,
 };
 use tokio::time::timeout;
 
@@ -128,6 +129,8 @@ impl BucketKeeper {
             report.held += 1;
             return Ok(true);
         };
+        // The next check counts the shards that are created now.
+        let check = SpreadCheck { newest: Millitokens::default(), ..check };
         self.enter(bucket, doubled, Some(check)).await?;
         for _ in 0..TRIES {
             // The new shards may exist already: as those of an earlier bucket that have not expired yet.

@@ -186,11 +186,13 @@ async fn check_two(earlier: Option<SpreadCheck>, expect: Fate, check: SpreadChec
 #[tokio::test]
 async fn writes_must_spread_since_the_last_check() -> anyhow::Result<()> {
     let now = spread(LATER, ZERO, ONE);
+    // Its newest shards are those that are created.
+    let doubled = spread(LATER, ZERO, 0);
     // The parent of a cascade: all writes go to shard 0, whatever went to the other before.
     check_two(Some(spread(LATER - 9_000, ZERO - 800_000, ONE)), Fate::Held, now).await?;
     check_two(Some(spread(LATER - 9_000, ZERO - 800_000, ONE - 199_999)), Fate::Held, now).await?;
-    check_two(Some(spread(LATER - 9_000, ZERO - 800_000, ONE - 200_000)), Fate::Doubled, now).await?;
-    check_two(Some(spread(LATER - 60_000, ZERO - 800_000, ONE - 200_000)), Fate::Doubled, now).await?;
+    check_two(Some(spread(LATER - 9_000, ZERO - 800_000, ONE - 200_000)), Fate::Doubled, doubled).await?;
+    check_two(Some(spread(LATER - 60_000, ZERO - 800_000, ONE - 200_000)), Fate::Doubled, doubled).await?;
     // Too old, of another bucket of the same name, or none at all.
     check_two(Some(spread(LATER - 60_001, ZERO - 800_000, ONE - 200_000)), Fate::Held, now).await?;
     check_two(Some(spread(LATER - 9_000, ZERO + 1, ONE)), Fate::Held, now).await?;
