@@ -86,6 +86,23 @@ async fn a_shard_is_trimmed_only_after_its_split() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn an_overfull_shard_without_write_units_is_refilled() -> anyhow::Result<()> {
+    let mut scene = KeeperScene::new().await?;
+    scene.put(&key("user"), &full(2)).await?;
+    let mut one = full(2);
+    set_tokens(&mut one, "rpm", 60_000);
+    set_tokens(&mut one, "wcu", 249_999);
+    scene.writes().await?;
+    scene.put(&shard(&key("user"), 1), &one).await?;
+    let batch = scene.event(LATER).await?;
+    // The batch does not tell whether it has split; a read of both shards does.
+    let report = scene.invoke(&batch, LATER).await.report;
+    assert_eq!((report.waiting, report.refilled, report.trimmed), (1, 1, 1));
+    assert_eq!((held(&scene, "rpm").await?, held(&scene, "wcu").await?), (vec![50_000; 2], vec![1_000_000; 2]));
+    Ok(())
+}
+
+#[tokio::test]
 async fn three_shards_are_not_supported() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let report = change(&mut scene, |state| state.shards = count(3)).await?;

@@ -11,8 +11,8 @@ use tidegate_domain::{
     tokens::Millitokens,
 };
 use tidegate_tests::keeper::{
-    Item, KeeperScene, START, a_minute, add, full, item, key, limit, limit_of, number, set_tokens, shard, take, text,
-    time,
+    Item, KeeperScene, START, a_minute, add, count, full, item, key, limit, limit_of, number, set_tokens, shard, take,
+    text, time,
 };
 
 type State = BucketState<'static>;
@@ -93,6 +93,8 @@ async fn a_shard_gets_a_new_limit_once() -> anyhow::Result<()> {
     let mut theirs = full(2).limits[&limit("tpm")];
     theirs.tokens = Millitokens::new(17);
     align.check(|state| _ = state.limits.insert(limit("tpm"), theirs), Outcome::Lost).await?;
+    // Its share is another.
+    align.check(|state| state.shards = count(4), Outcome::Lost).await?;
     Ok(())
 }
 

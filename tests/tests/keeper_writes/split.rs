@@ -21,7 +21,7 @@ use tidegate_domain::{
     state::BucketState,
 };
 use tidegate_tests::keeper::{
-    Item, KeeperScene, START, count, full, item, key, limit, number, set_tokens, shard, take, text, time, tokens,
+    Item, KeeperScene, START, add, count, full, item, key, limit, number, set_tokens, shard, take, text, time, tokens,
 };
 
 type State = BucketState<'static>;
@@ -156,15 +156,22 @@ async fn a_transaction_is_lost_whole() -> anyhow::Result<()> {
     check_lost(async |scene| scene.delete(&one()).await).await?;
     // Another shard has learned of as many.
     check_lost(async |scene| scene.change(&two(), |state| state.shards = count(4)).await).await?;
-    for marked in [one(), two()] {
+    let disabled = ("disabled", AttributeValue::Bool(true));
+    for (marked, (name, value)) in
+        [(one(), ("vu", number(0))), (two(), ("vu", number(0))), (one(), disabled), (one(), ("bypass", number(START)))]
+    {
         check_lost(async |scene| {
             let mark = |item: &mut Item| {
-                item.insert("vu".to_owned(), number(0));
+                item.insert(name.to_owned(), value.clone());
                 Ok(())
             };
             scene.change_item(&marked, mark).await
         })
         .await?;
+    }
+    // New terms of the donor.
+    for name in ["b_rpm_cp", "b_rpm_ra", "b_tpm_rp"] {
+        check_lost(async |scene| scene.change_item(&one(), |item| add(item, name, 1)).await).await?;
     }
     Ok(())
 }
