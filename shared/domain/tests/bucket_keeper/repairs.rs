@@ -116,6 +116,30 @@ proptest! {
     }
 }
 
+/// The giver's other limits accrue no whole millitokens at a common moment, so its refill rounds.
+#[test]
+fn a_move_may_round_what_its_giver_accrued() {
+    let terms = [terms(31_353, 1024, 21), terms(64, 128, 1), terms(338_424, 8320, 1000)];
+    let mut world = World::new(&terms, 4);
+    for (shard, age, tokens) in [(0, 482, [1959, 10, 10_575]), (1, 0, [7838, 0, 84_606])] {
+        let mut item = world.items[&Shard::new(shard)].clone();
+        item.state.last_refill = time(START - age);
+        for (name, tokens) in LIMITS.iter().zip(tokens) {
+            let before = item.state.limits[&limit(name)].tokens.get();
+            shift(&mut item.state, &limit(name), tokens - before, 0);
+        }
+        world.client_put(Shard::new(shard), Some(item), &amounts(&[]));
+    }
+    let seen = world.states().unwrap();
+    let moves = repair::rebalance(&seen, time(START));
+    let [transfer] = &moves[..] else { panic!("{moves:?}") };
+    let credits = &transfer.settled.as_ref().unwrap().credits;
+    // 482 ms times 2080 millitokens a second: 1002.56.
+    assert_eq!(credits[&limit("tpm")].get(), 1002);
+    assert!(world.apply(&Write::Move { seen, transfer: transfer.clone() }));
+    assert_eq!(world.faults, []);
+}
+
 /// The driest shard gets from the fullest, and debt no more than the other holds.
 #[test]
 fn the_driest_gets_from_the_fullest() {

@@ -150,7 +150,10 @@ impl World {
                 // A raise is what clients do to siblings: a share shrinks to what it always should have been.
                 plan.raises.iter().for_each(|shard| self.exact.settle(*shard, after.get(shard), self.now));
             }
-            Write::Move { transfer: Move { limit, from, to, tokens: moved, .. }, .. } => {
+            Write::Move { transfer: Move { limit, from, settled, to, tokens: moved, .. }, .. } => {
+                if let Some(settled) = settled {
+                    self.test_refill(*from, &before[from], &settled.applied_to(before[from].clone()));
+                }
                 // What both can admit together does not rise, however old their last refills are.
                 let both = |states: &States| {
                     admissible(&states[from], limit, self.now) + admissible(&states[to], limit, self.now)
