@@ -1,9 +1,11 @@
 //! The HTTP client that meets faults.
 
 use std::{
+    fmt,
     io::{self, ErrorKind},
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use aws_smithy_http_client::{
@@ -21,7 +23,7 @@ use aws_smithy_runtime_api::client::{
 use aws_smithy_types::{body::SdkBody, byte_stream::ByteStream};
 use http::StatusCode;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{Fault, FaultCounts, FaultRates};
@@ -38,6 +40,7 @@ const THROTTLING_EXCEPTIONS: f64 = 0.25;
 pub struct FaultyHttp {
     inner: SharedHttpClient,
     faults: Arc<Faults>,
+    latency: Duration,
 }
 
 impl FaultyHttp {
@@ -53,9 +56,22 @@ impl FaultyHttp {
             write_units: 0,
             half_read_units: 0,
             crash_in: None,
+            hook: None,
         };
         let faults = Faults { rates, state: Mutex::new(state), crashed: watch::Sender::new(false) };
-        Self { inner, faults: Arc::new(faults) }
+        Self { inner, faults: Arc::new(faults), latency: Duration::ZERO }
+    }
+
+    /// The same client, whose calls each take this much longer.
+    #[must_use]
+    pub fn with_latency(self, latency: Duration) -> Self {
+        Self { latency, ..self }
+    }
+
+    /// Asks, before each call, what befalls it: by its operation, like `GetItem`, and its body. Where the answer is none,
+    /// the rates decide.
+    pub fn on_call(&self, hook: impl Fn(&str, &str) -> Option<Fault> + Send + Sync + 'static) {
+        self.faults.state().hook = Some(Arc::new(hook));
     }
 
     /// The faults so far.
@@ -119,7 +135,7 @@ impl FaultyHttp {
 impl HttpClient for FaultyHttp {
     fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
         let inner = self.inner.http_connector(settings, components);
-        SharedHttpConnector::new(FaultyConnector { inner, faults: Arc::clone(&self.faults) })
+        SharedHttpConnector::new(FaultyConnector { inner, faults: Arc::clone(&self.faults), latency: self.latency })
     }
 }
 
@@ -127,19 +143,18 @@ impl HttpClient for FaultyHttp {
 struct FaultyConnector {
     inner: SharedHttpConnector,
     faults: Arc<Faults>,
+    latency: Duration,
 }
 
 impl HttpConnector for FaultyConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let Self { inner, faults } = self.clone();
+        let Self { inner, faults, latency } = self.clone();
         HttpConnectorFuture::new(async move {
             faults.alive().await?;
-            let answer = if let Some(write) = Write::of(&request) {
-                faults.write(write, &inner, request).await
-            } else {
-                faults.state().half_read_units += half_read_units(&request);
-                inner.call(request).await
-            };
+            if !latency.is_zero() {
+                tokio::time::sleep(latency).await;
+            }
+            let answer = faults.call(&inner, request).await;
             faults.alive().await?;
             answer
         })
@@ -154,7 +169,9 @@ struct Faults {
     crashed: watch::Sender<bool>,
 }
 
-#[derive(Debug)]
+/// Says what befalls a call, by its operation and its body.
+type Hook = dyn Fn(&str, &str) -> Option<Fault> + Send + Sync;
+
 struct State {
     draws: StdRng,
     counts: FaultCounts,
@@ -162,67 +179,96 @@ struct State {
     write_units: u64,
     half_read_units: u64,
     crash_in: Option<usize>,
+    hook: Option<Arc<Hook>>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("counts", &self.counts).field("updates", &self.updates).finish_non_exhaustive()
+    }
 }
 
 impl Faults {
-    async fn write(
-        &self,
-        write: Write,
-        inner: &SharedHttpConnector,
-        request: HttpRequest,
-    ) -> Result<HttpResponse, ConnectorError> {
-        let fault = self.draw();
+    async fn call(&self, inner: &SharedHttpConnector, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
+        let call = Call::of(&request);
+        let fault = self.befalls(&call, &request);
+        if fault == Some(Fault::Hang) {
+            return std::future::pending().await;
+        }
         if let Some(fault) = fault.filter(|fault| !fault.is_after_write()) {
             self.state().counts.add(fault);
-            return self.answer(fault);
+            return self.answer(fault, &call);
         }
+        let half_read_units = half_read_units(&request);
         let mut answer = inner.call(request).await?;
+        self.state().half_read_units += half_read_units;
         if !answer.status().is_success() {
-            if is_condition_failed(&mut answer).await? {
-                self.state().write_units += write.units;
+            if call.units() > 0 && is_condition_failed(&mut answer).await? {
+                self.state().write_units += call.units();
             }
             // Nothing was written: an "after" fault would not be one.
             return Ok(answer);
         }
-        self.done(&write, fault);
-        fault.map_or(Ok(answer), |fault| self.answer(fault))
+        self.done(&call, fault);
+        fault.map_or(Ok(answer), |fault| self.answer(fault, &call))
     }
 
-    fn draw(&self) -> Option<Fault> {
-        let drawn = self.state().draws.random();
-        self.rates.fault(drawn)
+    /// What the hook says; without an answer of its own, what is drawn.
+    fn befalls(&self, call: &Call, request: &HttpRequest) -> Option<Fault> {
+        let hook = self.state().hook.clone();
+        let body = request.body().bytes().and_then(|body| str::from_utf8(body).ok()).unwrap_or_default();
+        let picked = hook.and_then(|hook| hook(operation(request), body));
+        picked.or_else(|| {
+            if *call == Call::Other {
+                return None;
+            }
+            let drawn = self.state().draws.random();
+            self.rates.fault(drawn).filter(|fault| *fault != Fault::Conflict || *call != Call::Read)
+        })
     }
 
-    fn done(&self, write: &Write, fault: Option<Fault>) {
+    fn done(&self, call: &Call, fault: Option<Fault>) {
         let mut state = self.state();
         if let Some(fault) = fault {
             state.counts.add(fault);
         }
-        state.updates += u64::from(write.is_update);
-        state.write_units += write.units;
+        if call.units() == 0 {
+            return;
+        }
+        state.updates += u64::from(*call == Call::Update);
+        state.write_units += call.units();
         state.crash_in = state.crash_in.map(|writes| writes.saturating_sub(1));
         self.crash_if_due(&mut state);
     }
 
-    fn answer(&self, fault: Fault) -> Result<HttpResponse, ConnectorError> {
-        match fault {
-            Fault::Throttled if self.state().draws.random_bool(THROTTLING_EXCEPTIONS) => Ok(error(
+    fn answer(&self, fault: Fault, call: &Call) -> Result<HttpResponse, ConnectorError> {
+        let is_exception = fault == Fault::Throttled && self.state().draws.random_bool(THROTTLING_EXCEPTIONS);
+        Ok(match (fault, call) {
+            (Fault::Throttled, Call::Transaction(items)) if is_exception => canceled("ThrottlingError", *items),
+            (Fault::Throttled, Call::Transaction(items)) => canceled("ProvisionedThroughputExceeded", *items),
+            (Fault::Conflict, Call::Transaction(items)) => canceled("TransactionConflict", *items),
+            (Fault::Throttled, _) if is_exception => error(
                 StatusCode::BAD_REQUEST,
                 "com.amazon.coral.availability#ThrottlingException",
                 "Throughput exceeds the current capacity of your table or index.",
-            )),
-            Fault::Throttled => Ok(error(
+            ),
+            (Fault::Throttled, _) => error(
                 StatusCode::BAD_REQUEST,
                 "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException",
                 "The level of configured provisioned throughput for the table was exceeded.",
-            )),
-            Fault::InternalBefore | Fault::InternalAfter => Ok(error(
+            ),
+            (Fault::Conflict, _) => error(
+                StatusCode::BAD_REQUEST,
+                "com.amazonaws.dynamodb.v20120810#TransactionConflictException",
+                "Transaction is ongoing for the item",
+            ),
+            (Fault::InternalBefore | Fault::InternalAfter, _) => error(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "com.amazonaws.dynamodb.v20120810#InternalServerError",
                 "Internal server error",
-            )),
-            Fault::DroppedBefore | Fault::DroppedAfter => Err(dropped()),
-        }
+            ),
+            (Fault::DroppedBefore | Fault::DroppedAfter | Fault::Hang, _) => return Err(dropped()),
+        })
     }
 
     fn crash_if_due(&self, state: &mut State) {
@@ -248,35 +294,55 @@ impl Faults {
     }
 }
 
-/// A call that can meet faults.
-struct Write {
-    is_update: bool,
-    /// What it costs, done or refused by its condition.
-    units: u64,
+/// A call, as far as its faults and its costs depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    /// `UpdateItem`.
+    Update,
+    /// Another write of one item.
+    Write,
+    /// A transaction, with the number of its items.
+    Transaction(usize),
+    Read,
+    /// It meets no faults but those that a hook picks.
+    Other,
 }
 
-impl Write {
-    fn of(request: &HttpRequest) -> Option<Self> {
-        let (_, operation) = request.headers().get("x-amz-target")?.rsplit_once('.')?;
-        match operation {
-            "UpdateItem" => Some(Self { is_update: true, units: 1 }),
-            "PutItem" | "DeleteItem" => Some(Self { is_update: false, units: 1 }),
-            "TransactWriteItems" => Some(Self { is_update: false, units: 2 * items(request) }),
-            _ => None,
+impl Call {
+    fn of(request: &HttpRequest) -> Self {
+        match operation(request) {
+            "UpdateItem" => Self::Update,
+            "PutItem" | "DeleteItem" => Self::Write,
+            "TransactWriteItems" => Self::Transaction(items(request)),
+            "GetItem" | "BatchGetItem" | "Query" => Self::Read,
+            _ => Self::Other,
+        }
+    }
+
+    /// The write units that it costs, done or refused by its condition.
+    const fn units(self) -> u64 {
+        match self {
+            Self::Update | Self::Write => 1,
+            Self::Transaction(items) => 2 * items as u64,
+            Self::Read | Self::Other => 0,
         }
     }
 }
 
+fn operation(request: &HttpRequest) -> &str {
+    let target = request.headers().get("x-amz-target").and_then(|target| target.rsplit_once('.'));
+    target.map_or("", |(_, operation)| operation)
+}
+
 /// The number of items in a transaction.
-fn items(transaction: &HttpRequest) -> u64 {
-    body(transaction).get("TransactItems").and_then(Value::as_array).map_or(0, |items| items.len() as u64)
+fn items(transaction: &HttpRequest) -> usize {
+    body(transaction).get("TransactItems").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
 /// Half the read units that a call costs.
 fn half_read_units(request: &HttpRequest) -> u64 {
     let each = |read: &Value| if read["ConsistentRead"] == true { 2 } else { 1 };
-    let target = request.headers().get("x-amz-target").and_then(|target| target.rsplit_once('.'));
-    match target.map_or("", |(_, operation)| operation) {
+    match operation(request) {
         "GetItem" | "Query" => each(&body(request)),
         "BatchGetItem" => {
             let body = body(request);
@@ -306,7 +372,21 @@ async fn is_condition_failed(answer: &mut HttpResponse) -> Result<bool, Connecto
 }
 
 fn error(status: StatusCode, kind: &str, message: &str) -> HttpResponse {
-    let body = serde_json::json!({ "__type": kind, "message": message });
+    failure(status, &json!({ "__type": kind, "message": message }))
+}
+
+/// A transaction was cancelled because of its first item.
+///
+/// AWS: [TransactionCanceledException](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html#API_TransactWriteItems_Errors).
+fn canceled(code: &str, items: usize) -> HttpResponse {
+    let reasons: Vec<_> = (0..items).map(|item| json!({ "Code": if item == 0 { code } else { "None" } })).collect();
+    let kind = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException";
+    let message = "Transaction cancelled, please refer cancellation reasons for specific reasons";
+    let body = json!({ "__type": kind, "message": message, "CancellationReasons": reasons });
+    failure(StatusCode::BAD_REQUEST, &body)
+}
+
+fn failure(status: StatusCode, body: &Value) -> HttpResponse {
     HttpResponse::new(status.into(), SdkBody::from(body.to_string()))
 }
 

@@ -3,7 +3,7 @@ use std::future::Future;
 use aws_sdk_dynamodb::{
     Client,
     error::{ProvideErrorMetadata, SdkError},
-    operation::update_item::UpdateItemError,
+    operation::{transact_write_items::TransactWriteItemsError, update_item::UpdateItemError},
     types::{AttributeValue, KeysAndAttributes, Put, TransactWriteItem},
 };
 use futures::{StreamExt, stream};
@@ -50,7 +50,7 @@ async fn add_one(client: &Client) -> Result<(), SdkError<UpdateItemError>> {
 }
 
 #[tokio::test]
-async fn a_write_that_is_done_but_not_acknowledged_is_done_again() {
+async fn an_unacknowledged_write_is_done_again() {
     let service = Service::start().await;
     let rates = FaultRates { internal_after: 0.15, dropped_after: 0.15, ..FaultRates::default() };
     let (client, http) = service.faulty(rates);
@@ -82,7 +82,7 @@ async fn faults_before_the_service_leave_no_trace() {
 #[tokio::test]
 async fn concurrent_writes_are_accounted_for() {
     let service = Service::start().await;
-    let (client, http) = service.faulty(FaultRates::spread(0.5));
+    let (client, http) = service.faulty(FaultRates { conflict: 0.0, ..FaultRates::spread(0.5) });
     let client = &client;
     let added = stream::iter(0..300).map(|_| add_one(client)).buffer_unordered(16).collect::<Vec<_>>().await;
     assert!(added.iter().all(Result::is_ok));
@@ -115,6 +115,7 @@ async fn each_fault_looks_as_on_aws() {
     let throttled = [Some("ProvisionedThroughputExceededException"), Some("ThrottlingException")];
     let internal = [Some("InternalServerError")];
     check(FaultRates { throttled: 1.0, ..none }, &throttled, 0).await;
+    check(FaultRates { conflict: 1.0, ..none }, &[Some("TransactionConflictException")], 0).await;
     check(FaultRates { internal_before: 1.0, ..none }, &internal, 0).await;
     check(FaultRates { internal_after: 1.0, ..none }, &internal, 1).await;
     check(FaultRates { dropped_before: 1.0, ..none }, &[None], 0).await;
@@ -122,10 +123,9 @@ async fn each_fault_looks_as_on_aws() {
 }
 
 #[tokio::test]
-async fn reads_and_refused_writes_meet_no_faults() {
+async fn refused_writes_meet_no_faults_behind_them() {
     let service = Service::start().await;
     let (client, http) = service.faulty(FaultRates { internal_after: 1.0, ..FaultRates::default() });
-    client.get_item().table_name(TABLE).set_key(Some(key())).send().await.unwrap();
     let never = client.update_item().table_name(TABLE).set_key(Some(key())).update_expression("REMOVE n");
     let error = never.condition_expression("attribute_exists(n)").send().await.unwrap_err();
     assert_eq!(error.code(), Some("ConditionalCheckFailedException"));
@@ -135,7 +135,7 @@ async fn reads_and_refused_writes_meet_no_faults() {
 }
 
 #[tokio::test]
-async fn an_item_of_a_transaction_costs_two_write_units() {
+async fn a_transaction_costs_two_units_per_item() {
     let service = Service::start().await;
     let (client, http) = service.faulty(FaultRates::default());
     let put = |sk: &str| {
@@ -166,6 +166,45 @@ async fn a_consistent_read_costs_twice_as_much() {
     let keys = KeysAndAttributes::builder().keys(key()).keys(missing).consistent_read(true).build().unwrap();
     client.batch_get_item().request_items(TABLE, keys).send().await.unwrap();
     assert_eq!((http.half_read_units(), http.write_units()), (7, 0));
+}
+
+#[tokio::test]
+async fn transactions_are_cancelled_with_a_reason() {
+    let service = Service::start().await;
+    let (_, http) = service.faulty(FaultRates::default());
+    let client = client::dynamodb(&sdk_config(service.embedded.endpoint(), http.clone()));
+    let check = async |fault: Fault, expect: &[&str]| {
+        http.on_call(move |_, _| Some(fault));
+        let put = Put::builder().table_name(TABLE).set_item(Some(key())).build().unwrap();
+        let puts = vec![TransactWriteItem::builder().put(put).build(); 2];
+        let error = client.transact_write_items().set_transact_items(Some(puts)).send().await.unwrap_err();
+        let TransactWriteItemsError::TransactionCanceledException(canceled) = error.into_service_error() else {
+            panic!("{fault:?}");
+        };
+        let codes: Vec<_> = canceled.cancellation_reasons().iter().filter_map(|reason| reason.code()).collect();
+        assert!(matches!(codes[..], [first, "None"] if expect.contains(&first)), "{codes:?}");
+    };
+    check(Fault::Conflict, &["TransactionConflict"]).await;
+    check(Fault::Throttled, &["ThrottlingError", "ProvisionedThroughputExceeded"]).await;
+    assert_eq!(service.counter().await, 0);
+}
+
+#[tokio::test]
+async fn reads_meet_faults_and_calls_hang() {
+    let service = Service::start().await;
+    let (client, http) = service.faulty(FaultRates { throttled: 0.5, conflict: 0.5, ..FaultRates::default() });
+    let get = || client.get_item().table_name(TABLE).set_key(Some(key())).send();
+    get().await.unwrap();
+    while http.counts().throttled == 0 {
+        get().await.unwrap();
+    }
+    assert_eq!(http.counts().conflict, 0, "reads do not conflict");
+    http.on_call(|operation, body| (operation == "GetItem" && body.contains("counter")).then_some(Fault::Hang));
+    tokio::select! {
+        biased;
+        read = get() => panic!("{read:?}"),
+        added = add_one(&service.direct) => added.unwrap(),
+    }
 }
 
 /// Runs the invocation until it ends or the process dies.
@@ -236,7 +275,7 @@ async fn a_seed_makes_the_same_faults_again() {
     let mut counts = Vec::new();
     for _ in 0..2 {
         let service = Service::start().await;
-        let (client, http) = service.faulty(FaultRates::spread(0.5));
+        let (client, http) = service.faulty(FaultRates { conflict: 0.0, ..FaultRates::spread(0.5) });
         for _ in 0..50 {
             add_one(&client).await.unwrap();
         }
@@ -248,10 +287,10 @@ async fn a_seed_makes_the_same_faults_again() {
 
 #[test]
 fn a_total_rate_is_spread_over_all_kinds() {
-    let rates = FaultRates::spread(0.5);
-    let drawn = [0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.95].map(|drawn| rates.fault(drawn));
-    let [throttled, internal_before, internal_after, dropped_before, dropped_after, none, still_none] = drawn;
-    assert_eq!(throttled, Some(Fault::Throttled));
+    let rates = FaultRates::spread(0.6);
+    let drawn = [0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.95].map(|drawn| rates.fault(drawn));
+    let [throttled, conflict, internal_before, internal_after, dropped_before, dropped_after, none, still_none] = drawn;
+    assert_eq!((throttled, conflict), (Some(Fault::Throttled), Some(Fault::Conflict)));
     assert_eq!(internal_before, Some(Fault::InternalBefore));
     assert_eq!(internal_after, Some(Fault::InternalAfter));
     assert_eq!(dropped_before, Some(Fault::DroppedBefore));
