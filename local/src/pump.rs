@@ -13,8 +13,7 @@ use aws_lambda_events::streams::DynamoDbEventResponse;
 use futures::future;
 use rand::{RngExt as _, rngs::StdRng};
 use serde_json::value::RawValue;
-use tidegate_aws::{parking::Unreportable, stream::StreamEvent};
-use tidegate_domain::time::EpochMillis;
+use tidegate_aws::{parking::BatchError, stream::StreamEvent};
 use tokio::{task::JoinHandle, time::Instant};
 use usage_rollup::handler::{Handled, UsageRollup};
 
@@ -37,14 +36,13 @@ pub trait Function: Send + Sync + 'static {
 }
 
 /// An invocation that came to its end: its counts, and its answer.
-pub type Done<R> = (R, Result<DynamoDbEventResponse, Unreportable>);
+pub type Done<R> = (R, Result<DynamoDbEventResponse, BatchError>);
 
 impl Function for UsageRollup {
     type Report = usage_rollup::report::Report;
 
-    /// In 1970, so that no record is old, whatever time is simulated.
     async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<Self::Report> {
-        let Handled { report, answer } = self.handle(event, EpochMillis::EPOCH, deadline).await;
+        let Handled { report, answer } = self.handle(event, deadline).await;
         (report, answer)
     }
 }

@@ -2,27 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::Context as _;
 use aws_sdk_dynamodbstreams::{
     Client,
     types::{AttributeValue, Record, ShardIteratorType},
 };
-use aws_smithy_types::base64;
+use aws_smithy_types::{DateTime, base64, date_time::Format};
 use serde_json::{Map, Value, json};
-use tidegate_domain::{sequence::SequenceNumber, time::EpochMillis};
+use tidegate_domain::time::EpochMillis;
 
 use crate::mapping::StreamRecord;
-
-/// A page of a stream may be empty although records follow; so many in a row, and more, tell that none do.
-///
-/// AWS: [GetRecords](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_streams_GetRecords.html).
-const EMPTY_PAGES: usize = 50;
 
 /// A reader of all shards of a table's stream, from the trim horizon on.
 #[derive(Debug)]
 pub struct StreamReader {
     client: Client,
     arn: String,
+    /// The ARN that records name on Lambda.
+    source: String,
     /// By shard id, where to read on; `None` once a closed shard was read to its end.
     iterators: BTreeMap<String, Option<String>>,
 }
@@ -31,7 +28,8 @@ impl StreamReader {
     /// A reader of the stream with this ARN.
     #[must_use]
     pub fn new(client: Client, arn: impl Into<String>) -> Self {
-        Self { client, arn: arn.into(), iterators: BTreeMap::new() }
+        let arn = arn.into();
+        Self { client, source: with_label_of_aws(&arn), arn, iterators: BTreeMap::new() }
     }
 
     /// Everything that the stream holds and that was not read before, in stream order, by stream
@@ -50,7 +48,7 @@ impl StreamReader {
                 let found = page.records.unwrap_or_default();
                 let empty = found.is_empty();
                 for record in found {
-                    records.push(lambda_record(record, created.get() / 1000, &self.arn)?);
+                    records.push(lambda_record(record, created.get() / 1000, &self.source)?);
                 }
                 if empty {
                     break;
@@ -84,44 +82,15 @@ impl StreamReader {
     }
 }
 
-/// The records of one shard from `start` to `end`, with the times that the stream gives them.
-///
-/// # Errors
-/// When the shard cannot be read, or no longer holds all of them.
-pub async fn range(
-    client: &Client,
-    arn: &str,
-    shard: &str,
-    start: SequenceNumber,
-    end: SequenceNumber,
-) -> anyhow::Result<Vec<StreamRecord>> {
-    let iterator = client.get_shard_iterator().stream_arn(arn).shard_id(shard);
-    let iterator = iterator.shard_iterator_type(ShardIteratorType::AtSequenceNumber).sequence_number(start.as_str());
-    let mut next = iterator.send().await.context("finding the first record")?.shard_iterator;
-    let mut records = Vec::new();
-    let mut empty_pages = 0;
-    while let Some(at) = next.take() {
-        let page = client.get_records().shard_iterator(at).send().await.context("reading the stream")?;
-        let found = page.records.unwrap_or_default();
-        empty_pages = if found.is_empty() { empty_pages + 1 } else { 0 };
-        for record in found {
-            let created = record.dynamodb.as_ref().and_then(|change| change.approximate_creation_date_time);
-            let record = lambda_record(record, created.context("a stream record has no time")?.secs(), arn)?;
-            let sequence = SequenceNumber::parse(&record.sequence)?;
-            ensure!(sequence >= start, "record {sequence} comes before {start}");
-            ensure!(!records.is_empty() || sequence == start, "the stream no longer holds record {start}");
-            if sequence <= end {
-                records.push(record);
-            }
-            if sequence >= end {
-                return Ok(records);
-            }
-        }
-        if empty_pages < EMPTY_PAGES {
-            next = page.next_shard_iterator;
-        }
-    }
-    bail!("the stream's shard does not hold record {end}")
+/// The ARN of a stream whose label has the form that AWS gives it: the embedded DynamoDB writes epoch seconds.
+fn with_label_of_aws(arn: &str) -> String {
+    let label = |arn: &str| {
+        let (table, label) = arn.split_once("/stream/")?;
+        let (seconds, fraction) = label.split_once('.')?;
+        let date = DateTime::from_secs(seconds.parse().ok()?).fmt(Format::DateTime).ok()?;
+        Some(format!("{table}/stream/{}.{}", date.trim_end_matches('Z'), fraction.get(..3)?))
+    };
+    label(arn).unwrap_or_else(|| arn.to_owned())
 }
 
 /// `created` is in epoch seconds.
@@ -169,5 +138,20 @@ fn attribute(value: AttributeValue) -> Value {
         AttributeValue::M(values) => json!({"M": item(values)}),
         // `NULL`, and whatever type DynamoDB may come to know, which no bucket holds.
         _ => json!({"NULL": true}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_domain::sequence::StreamLabel;
+
+    use super::*;
+
+    #[test]
+    fn a_label_has_the_form_that_aws_gives_it() {
+        let arn = with_label_of_aws("arn:aws:dynamodb:us-east-1:1:table/limits/stream/1767225600.031838893");
+        assert_eq!(arn, "arn:aws:dynamodb:us-east-1:1:table/limits/stream/2026-01-01T00:00:00.031");
+        assert_eq!(with_label_of_aws(&arn), arn);
+        StreamLabel::parse("2026-01-01T00:00:00.031").unwrap();
     }
 }

@@ -9,7 +9,7 @@ use tidegate_aws::{
     concurrent::for_each,
     dead_letters::DeadLetterQueue,
     error::{CallError, StoreError, causes},
-    parking::{self, Parked, Unreportable},
+    parking::{self, BatchError, Parked},
     registry::Registry,
     schema,
     stream::StreamEvent,
@@ -54,7 +54,7 @@ pub struct Handled {
     /// The lowest failed sequence number, if any: everything from there is delivered again.
     ///
     /// AWS: [partial batch responses](https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-batchfailurereporting.html).
-    pub answer: Result<DynamoDbEventResponse, Unreportable>,
+    pub answer: Result<DynamoDbEventResponse, BatchError>,
 }
 
 /// A bucket, and what the batch shows of its shards.
@@ -68,7 +68,10 @@ impl BucketKeeper {
     /// Handles one batch at the moment `now`. What is not done by `deadline` is reported as failed. Each write is
     /// conditional on what was seen, so any redelivery is safe, also after a crash.
     pub async fn handle(&self, event: &StreamEvent, now: EpochMillis, deadline: Instant) -> Handled {
-        let batch = Batch::<BucketImage<'_>>::decode(event);
+        let batch = match Batch::<BucketImage<'_>>::decode(event) {
+            Ok(batch) => batch,
+            Err(error) => return Handled { report: Report::default(), answer: Err(error.into()) },
+        };
         let mut report = Report {
             records: event.records.len(),
             not_ours: batch.not_ours,

@@ -19,7 +19,7 @@ impl BucketKeeper {
             Event::Batch(batch) => {
                 let handled = Box::pin(self.handle(&batch, now, deadline)).await;
                 teller.tell("batch", handled.report);
-                handled.answer.map(Answer::Batch).map_err(|error| diagnostic("Unreportable", &error))
+                handled.answer.map(Answer::Batch).map_err(|error| diagnostic("BatchError", &error))
             }
             Event::Repair => {
                 let repaired = Box::pin(self.repair(now, deadline)).await;

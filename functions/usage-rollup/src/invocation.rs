@@ -10,11 +10,11 @@ impl UsageRollup {
     /// Handles the batch, and tells what it came to.
     ///
     /// # Errors
-    /// [`Diagnostic`], Lambda's own kind, if nothing can be said of single records.
+    /// [`Diagnostic`], Lambda's own kind, if no single record can be reported.
     pub async fn invoke(&self, invocation: Invocation<'_, StreamEvent>) -> Result<DynamoDbEventResponse, Diagnostic> {
-        let (batch, now, deadline, teller) = invocation.into_parts();
-        let handled = self.handle(&batch, now, deadline).await;
+        let (batch, _, deadline, teller) = invocation.into_parts();
+        let handled = self.handle(&batch, deadline).await;
         teller.tell("batch", handled.report);
-        handled.answer.map_err(|error| diagnostic("Unreportable", &error))
+        handled.answer.map_err(|error| diagnostic("BatchError", &error))
     }
 }

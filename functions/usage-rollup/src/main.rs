@@ -15,7 +15,6 @@ async fn main() -> anyhow::Result<()> {
         dead_letters: config
             .dead_letter_queue
             .map(|url| DeadLetterQueue::new(client::sqs(&sdk), url, env!("CARGO_PKG_NAME"))),
-        give_up_after: config.give_up_after,
         concurrency: config.concurrency,
     };
     process::run(telemetry, async |invocation| function.invoke(invocation).await).await

@@ -1,4 +1,4 @@
-//! Postings that the table does not take, now or ever, and the records in them.
+//! Postings that their snapshots will never take, and the records in them.
 
 use std::collections::HashMap;
 
@@ -10,20 +10,18 @@ use tidegate_aws::{
 };
 use tidegate_domain::{sequence::SequenceNumber, usage::Posting};
 
-/// Postings of a snapshot that lacks them, and why.
+/// Postings that are missing from a snapshot, and why.
 pub(crate) struct Refusal<'a> {
     pub(crate) postings: Vec<Posting<'a>>,
     pub(crate) reason: String,
-    /// Whether the snapshot may hold them all the same.
-    pub(crate) unsure: bool,
 }
 
-/// The records that their snapshots lack, once for each snapshot, up to the first one that comes again: what
-/// comes again may be counted then.
-pub(crate) fn lacking<'a>(
+/// The records that are missing from their snapshots, once for each snapshot, up to the first one that is delivered
+/// again: from there on, another attempt follows.
+pub(crate) fn missing_records<'a>(
     event: &'a StreamEvent,
     refusals: &[Refusal<'_>],
-    comes_again: Option<SequenceNumber>,
+    redelivered_from: Option<SequenceNumber>,
 ) -> Vec<Parcel<'a>> {
     if refusals.is_empty() {
         return Vec::new();
@@ -31,20 +29,15 @@ pub(crate) fn lacking<'a>(
     let records = event.records.iter().map(|record| record.get());
     let records: HashMap<_, _> = records.filter_map(|record| Some((sequence_number(record)?, record))).collect();
     let mut parcels = Vec::new();
-    for Refusal { postings, reason, unsure } in refusals {
+    for Refusal { postings, reason } in refusals {
         for posting in postings {
             let snapshot = snapshots::describe(posting.snapshot());
-            let settled = posting.sequences().filter(|sequence| comes_again.is_none_or(|again| *sequence < again));
-            let lacking = settled.filter_map(|sequence| Some((sequence, *records.get(&sequence)?)));
-            parcels.extend(lacking.map(|(sequence, record)| Parcel {
+            let settled = posting.sequences().filter(|sequence| redelivered_from.is_none_or(|from| *sequence < from));
+            let missing = settled.filter_map(|sequence| Some((sequence, *records.get(&sequence)?)));
+            parcels.extend(missing.map(|(sequence, record)| Parcel {
                 changes_before: 0,
                 sequence: Some(sequence),
-                letter: DeadLetter {
-                    record,
-                    reason: reason.clone(),
-                    snapshot: Some(snapshot.clone()),
-                    unsure: *unsure,
-                },
+                letter: DeadLetter { record, reason: reason.clone(), snapshot: Some(snapshot.clone()) },
             }));
         }
     }

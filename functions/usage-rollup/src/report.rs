@@ -1,118 +1,72 @@
 //! What one invocation did, in numbers.
 
-use std::ops::AddAssign;
-
 use metrique::{unit::Count, unit_of_work::metrics};
-use tidegate_aws::snapshots::{Outcome, Receipt};
+use tidegate_aws::{
+    batch::Batch,
+    parking::Parked,
+    snapshots::{Outcome, Receipt},
+};
+use tidegate_domain::sequence::SequenceNumber;
 
-/// The counts of one invocation. Every record is in exactly one of `not_ours`, `changes` and `poison`,
-/// and every posting in exactly one of `posted`, `remainders`, `already_posted`, `refused`,
-/// `given_up` and `failed`.
-#[metrics(rename_all = "PascalCase")]
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Records delivered.
-    #[metrics(unit = Count)]
-    pub records: usize,
-    /// Records of items that are no buckets: they cost no further work.
-    #[metrics(unit = Count)]
-    pub not_ours: usize,
-    /// Changes of buckets, with consumption or without.
-    #[metrics(unit = Count)]
-    pub changes: usize,
-    /// Records that cannot be decoded.
-    #[metrics(unit = Count)]
-    pub poison: usize,
-    /// Dead letters sent: poison, and records of postings that were refused or given up.
-    #[metrics(unit = Count)]
-    pub parked: usize,
-    /// Dead letters that could not be sent.
-    #[metrics(unit = Count)]
-    pub unparked: usize,
-    /// Changes behind a record that could not be parked: they wait, and come again with it.
-    #[metrics(unit = Count)]
-    pub withheld: usize,
-    /// Changes that add to no snapshot: refills, removals, clones, records that the batch has twice.
-    #[metrics(unit = Count)]
-    pub unused: usize,
-    /// Snapshots that the batch adds to.
-    #[metrics(unit = Count)]
-    pub postings: usize,
-    /// Postings that were written whole.
-    #[metrics(unit = Count)]
-    pub posted: usize,
-    /// Postings of which a part was in already.
-    #[metrics(unit = Count)]
-    pub remainders: usize,
-    /// Postings that were in already.
-    #[metrics(unit = Count)]
-    pub already_posted: usize,
-    /// Postings that the table will never take.
-    #[metrics(unit = Count)]
-    pub refused: usize,
-    /// Postings that did not succeed for so long that their records are parked.
-    #[metrics(unit = Count)]
-    pub given_up: usize,
-    /// Postings with records so old that it is written down which were counted.
-    #[metrics(unit = Count)]
-    pub late: usize,
-    /// Postings that did not succeed, and come again.
-    #[metrics(unit = Count)]
-    pub failed: usize,
-    /// Conditional writes made for the postings that succeeded.
-    #[metrics(unit = Count)]
-    pub writes: u32,
+tidegate_lambda::report! {
+    /// The counts of one invocation. Every record is in exactly one of `not_ours`, `changes` and `poison`,
+    /// and every posting in exactly one of `posted`, `remainders`, `already_posted`, `refused` and `failed`.
+    pub struct Report {
+        /// Records delivered.
+        records,
+        /// Records of items that are no buckets: they cost no further work.
+        not_ours,
+        /// Changes of buckets, with consumption or without.
+        changes,
+        /// Records that cannot be decoded.
+        poison,
+        /// Dead letters sent: poison, and records of postings that were refused.
+        parked,
+        /// Dead letters that could not be sent.
+        unparked,
+        /// Changes behind a record that could not be parked or posted: they are delivered again with it.
+        withheld,
+        /// Changes that add to no snapshot: refills, removals, clones, records that the batch contains twice.
+        unused,
+        /// Snapshots that the batch adds to.
+        postings,
+        /// Postings that were written whole.
+        posted,
+        /// Postings of which a part had been written before.
+        remainders,
+        /// Postings that had been written before.
+        already_posted,
+        /// Postings that the table will never take.
+        refused,
+        /// Postings that failed, and are delivered again.
+        failed,
+        /// Conditional writes made for the postings that succeeded.
+        writes,
+    }
 }
 
 impl Report {
+    /// Counts what a batch consists of.
+    pub(crate) fn count_batch(&mut self, batch: &Batch<'_>) {
+        self.not_ours = batch.not_ours;
+        self.changes = batch.changes.len();
+        self.poison = batch.poison.len();
+    }
+
+    /// Counts what was parked; the sequence numbers of what was not.
+    pub(crate) fn count_parked(&mut self, parked: &Parked<'_, '_>) -> Vec<Option<SequenceNumber>> {
+        self.parked += parked.parked;
+        self.unparked += parked.unparked.len();
+        parked.unparked.iter().map(|record| record.sequence).collect()
+    }
+
     /// Counts a posting that succeeded.
     pub(crate) fn count(&mut self, receipt: Receipt) {
-        self.writes += receipt.writes;
+        self.writes += receipt.writes as usize;
         match receipt.outcome {
             Outcome::Posted => self.posted += 1,
             Outcome::RemainderPosted => self.remainders += 1,
             Outcome::AlreadyPosted => self.already_posted += 1,
         }
-    }
-}
-
-impl AddAssign<&Self> for Report {
-    fn add_assign(&mut self, other: &Self) {
-        let Self {
-            records,
-            not_ours,
-            changes,
-            poison,
-            parked,
-            unparked,
-            withheld,
-            unused,
-            postings,
-            posted,
-            remainders,
-            already_posted,
-            refused,
-            given_up,
-            late,
-            failed,
-            writes,
-        } = other;
-        self.records += records;
-        self.not_ours += not_ours;
-        self.changes += changes;
-        self.poison += poison;
-        self.parked += parked;
-        self.unparked += unparked;
-        self.withheld += withheld;
-        self.unused += unused;
-        self.postings += postings;
-        self.posted += posted;
-        self.remainders += remainders;
-        self.already_posted += already_posted;
-        self.refused += refused;
-        self.given_up += given_up;
-        self.late += late;
-        self.failed += failed;
-        self.writes += writes;
     }
 }

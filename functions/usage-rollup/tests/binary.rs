@@ -63,7 +63,7 @@ async fn a_batch_becomes_snapshots() {
 }
 
 #[tokio::test]
-async fn what_goes_well_is_one_line_without_any_of_it() {
+async fn success_is_one_line_without_names() {
     let mut function = start(&[]).await;
     let answer = check(&mut function, &event("batch.json"), success()).await;
     let log = function.log().await.unwrap();
@@ -81,19 +81,24 @@ async fn a_deadline_in_1970_is_none() {
 }
 
 #[tokio::test]
-async fn a_failed_invocation_is_reported_and_the_next_succeeds() {
+async fn the_next_invocation_succeeds_after_a_failure() {
     let mut function = start(&[]).await;
     let message = function.failure(&json!({"hello": 1})).await.unwrap();
     check_message(&message, &["missing field", "Records"]);
     // Nothing tells the event source mapping where such a record is, so the batch must come again.
     let message = function.failure(&json!({"Records": [{"eventName": "MODIFY"}]})).await.unwrap();
     check_message(&message, &["sequence number", "whole batch"]);
+    // Nor is anything of it right while the stream shows too little.
+    let mut misconfigured = event("insert.json");
+    misconfigured["Records"][0]["dynamodb"]["StreamViewType"] = json!("KEYS_ONLY");
+    let message = function.failure(&misconfigured).await.unwrap();
+    check_message(&message, &["misconfigured", "KEYS_ONLY", "NEW_AND_OLD_IMAGES"]);
     check(&mut function, &event("batch.json"), success()).await;
     assert_eq!(snapshots(&function).await, 12);
 }
 
 #[tokio::test]
-async fn the_log_is_json_and_tells_which_invocation_a_poison_record_was_in() {
+async fn the_log_names_the_invocation_of_poison() {
     for level in ["WARN", "INFO"] {
         let mut function = start(&[("AWS_LAMBDA_LOG_LEVEL", level)]).await;
         let event_with_poison = event("malformed-among-good.json");

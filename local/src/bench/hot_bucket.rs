@@ -260,7 +260,7 @@ mod tests {
         let mut bucket = bucket(100).dry();
         for _ in 0..2 {
             let event: StreamEvent = serde_json::from_slice(&bucket.next_batch(now()).unwrap()).unwrap();
-            let activities = activity::fold(Batch::<BucketImage<'_>>::decode(&event).changes);
+            let activities = activity::fold(Batch::<BucketImage<'_>>::decode(&event).unwrap().changes);
             let decision = refill::decide(&activities[0], activities[0].image.plain().unwrap(), now());
             assert!(matches!(decision, Decision::Refill(_)), "{decision:?}");
         }

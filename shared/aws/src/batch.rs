@@ -1,5 +1,7 @@
 //! A batch, decoded record by record, and what of it goes to the dead-letter queue.
 
+use std::panic::{self, AssertUnwindSafe};
+
 use tidegate_domain::{
     bucket::{BucketChange, Counters},
     sequence::SequenceNumber,
@@ -7,7 +9,7 @@ use tidegate_domain::{
 
 use crate::{
     dead_letters::DeadLetter,
-    stream::{Record, StreamEvent, StreamImage, decode, sequence_number},
+    stream::{DecodeError, Record, StreamEvent, StreamImage, decode, sequence_number},
 };
 
 /// A batch, decoded.
@@ -32,23 +34,55 @@ pub struct Parcel<'a> {
     pub letter: DeadLetter<'a>,
 }
 
+/// A way to decode one record.
+pub type Decode<'a, I> = fn(&'a str) -> Result<Record<'a, I>, DecodeError>;
+
+/// The table's stream does not show what the function needs. No record of it can be processed until somebody configures
+/// the stream anew, so none is parked: the batch fails, and the stream keeps the records.
+#[derive(Debug, thiserror::Error)]
+#[error("the stream is misconfigured, so nothing of the batch was processed")]
+pub struct MisconfiguredStream {
+    source: DecodeError,
+}
+
 impl<'a, I: StreamImage<'a>> Batch<'a, I> {
     /// Decodes each record of an event.
-    #[must_use]
-    pub fn decode(event: &'a StreamEvent) -> Self {
+    ///
+    /// # Errors
+    /// [`MisconfiguredStream`] if the stream does not show both images of a change.
+    pub fn decode(event: &'a StreamEvent) -> Result<Self, MisconfiguredStream> {
+        Self::decode_by(event, decode)
+    }
+}
+
+impl<'a, I> Batch<'a, I> {
+    /// The same by another way to decode a record. A record whose decoding panics is poison like any other.
+    ///
+    /// # Errors
+    /// As [`Batch::decode`].
+    pub fn decode_by(event: &'a StreamEvent, decode: Decode<'a, I>) -> Result<Self, MisconfiguredStream> {
         let mut batch = Self { not_ours: 0, changes: Vec::with_capacity(event.records.len()), poison: Vec::new() };
         for record in event.records.iter().map(|record| record.get()) {
-            match decode(record) {
-                Ok(Record::Change(change)) => batch.changes.push(change),
-                Ok(Record::NotOurs) => batch.not_ours += 1,
-                Err(error) => batch.poison.push(Parcel {
-                    changes_before: batch.changes.len(),
-                    sequence: sequence_number(record),
-                    letter: DeadLetter { record, reason: error.to_string(), snapshot: None, unsure: false },
-                }),
-            }
+            let reason = match panic::catch_unwind(AssertUnwindSafe(|| decode(record))) {
+                Ok(Ok(Record::Change(change))) => {
+                    batch.changes.push(change);
+                    continue;
+                }
+                Ok(Ok(Record::NotOurs)) => {
+                    batch.not_ours += 1;
+                    continue;
+                }
+                Ok(Err(source)) if source.is_systemic() => return Err(MisconfiguredStream { source }),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "decoding it panicked".to_owned(),
+            };
+            batch.poison.push(Parcel {
+                changes_before: batch.changes.len(),
+                sequence: sequence_number(record),
+                letter: DeadLetter { record, reason, snapshot: None },
+            });
         }
-        batch
+        Ok(batch)
     }
 }
 

@@ -4,6 +4,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use aws_sdk_sqs::{Client, error::BuildError, types::MessageAttributeValue};
+use futures::{StreamExt as _, stream};
 
 use crate::error::StoreError;
 
@@ -25,9 +26,6 @@ pub struct DeadLetter<'a> {
     /// The one snapshot that lacks the record, as `PK SK`; all of them do if there is none: message
     /// attribute `snapshot`.
     pub snapshot: Option<String>,
-    /// Whether that snapshot may hold the record all the same, because it could not be read: message attribute
-    /// `unsure`.
-    pub unsure: bool,
 }
 
 /// A message of the queue, which nobody else is given for as long as was asked.
@@ -49,8 +47,6 @@ pub const FUNCTION: &str = "function";
 pub const REASON: &str = "reason";
 /// The message attribute that holds [`DeadLetter::snapshot`].
 pub const SNAPSHOT: &str = "snapshot";
-/// The message attribute that is there if [`DeadLetter::unsure`] is set.
-pub const UNSURE: &str = "unsure";
 
 /// The most characters of a reason that are sent: SQS counts attributes towards a message's 1 MiB.
 ///
@@ -59,6 +55,14 @@ const REASON_LENGTH: usize = 1000;
 
 /// How long a message that is about to be deleted is kept from others.
 const DELETION: Duration = Duration::from_mins(1);
+
+/// The most messages in one response.
+///
+/// AWS: [ReceiveMessage](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html).
+const MESSAGES: i32 = 10;
+
+/// How many calls for messages are under way at the same time.
+const CALLS: usize = 128;
 
 impl DeadLetterQueue {
     /// The queue at this URL, for the letters of `function`.
@@ -84,60 +88,59 @@ impl DeadLetterQueue {
         if let Some(snapshot) = &letter.snapshot {
             message = message.message_attributes(SNAPSHOT, text(snapshot.clone()).map_err(refused)?);
         }
-        if letter.unsure {
-            message = message.message_attributes(UNSURE, text("true".to_owned()).map_err(refused)?);
-        }
         message.send().await.map_err(|error| StoreError::from_sdk("SendMessage", error))?;
         Ok(())
     }
 
-    /// A message, which nobody else is given until `hidden` has passed: one alone, so that none waits hidden for the
-    /// work on others. That there is none may be a coincidence: `wait` is how long the queue may look for one.
+    /// Up to ten messages, which nobody else gets until `hidden` has passed. That there are none may be a coincidence:
+    /// `wait` is how long the queue may look for some.
     ///
     /// # Errors
-    /// [`StoreError`] when the queue does not answer.
-    pub async fn receive(&self, hidden: Duration, wait: Duration) -> Result<Option<Message>, StoreError> {
+    /// [`StoreError`] when the queue does not respond.
+    pub async fn receive(&self, hidden: Duration, wait: Duration) -> Result<Vec<Message>, StoreError> {
         let received = self
             .client
             .receive_message()
             .queue_url(&self.url)
-            .max_number_of_messages(1)
+            .max_number_of_messages(MESSAGES)
             .visibility_timeout(seconds(hidden))
             .wait_time_seconds(seconds(wait))
             .message_attribute_names("All");
         let received = received.send().await.map_err(|error| StoreError::from_sdk("ReceiveMessage", error))?;
-        Ok(received.messages.unwrap_or_default().into_iter().next().map(Message::of))
+        Ok(received.messages.unwrap_or_default().into_iter().map(Message::of).collect())
     }
 
-    /// Hides a message for that long from now on.
+    /// Deletes messages for good. A queue accepts the deletion of a message whose time has passed and may not delete it,
+    /// so this first makes sure that it has not.
     ///
-    /// # Errors
-    /// [`StoreError`] when the queue does not do it, as when the message's time has passed.
-    pub async fn hold(&self, message: &Message, hidden: Duration) -> Result<(), StoreError> {
+    /// AWS: [DeleteMessage](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html).
+    pub async fn delete(&self, messages: Vec<Message>) -> Vec<(Message, Result<(), StoreError>)> {
+        let delete = async |message: Message| {
+            let deleted = async {
+                self.hide(&message, DELETION).await?;
+                let delete = self.client.delete_message().queue_url(&self.url).receipt_handle(&message.receipt);
+                delete.send().await.map(drop).map_err(|error| StoreError::from_sdk("DeleteMessage", error))
+            };
+            let deleted = deleted.await;
+            (message, deleted)
+        };
+        stream::iter(messages).map(delete).buffer_unordered(CALLS).collect().await
+    }
+
+    /// Makes messages visible to others at once.
+    pub async fn give_back(&self, messages: Vec<Message>) -> Vec<(Message, Result<(), StoreError>)> {
+        let give_back = async |message: Message| {
+            let given = self.hide(&message, Duration::ZERO).await;
+            (message, given)
+        };
+        stream::iter(messages).map(give_back).buffer_unordered(CALLS).collect().await
+    }
+
+    /// Hides a message for that long from now on. Fails when the message's time has passed.
+    async fn hide(&self, message: &Message, hidden: Duration) -> Result<(), StoreError> {
         let change = self.client.change_message_visibility().queue_url(&self.url).receipt_handle(&message.receipt);
         let changed = change.visibility_timeout(seconds(hidden)).send().await;
         changed.map(drop).map_err(|error| StoreError::from_sdk("ChangeMessageVisibility", error))
-    }
-
-    /// Deletes a message for good. A queue takes the deletion of a message whose time has passed and may not delete it,
-    /// so this makes sure first that it has not.
-    ///
-    /// AWS: [DeleteMessage](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html).
-    ///
-    /// # Errors
-    /// [`StoreError`] when the queue does not do it, or the message's time has passed.
-    pub async fn delete(&self, message: &Message) -> Result<(), StoreError> {
-        self.hold(message, DELETION).await?;
-        let delete = self.client.delete_message().queue_url(&self.url).receipt_handle(&message.receipt);
-        delete.send().await.map(drop).map_err(|error| StoreError::from_sdk("DeleteMessage", error))
-    }
-
-    /// Gives a message back to the queue at once.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the queue does not do it, as when the message's time has passed.
-    pub async fn give_back(&self, message: &Message) -> Result<(), StoreError> {
-        self.hold(message, Duration::ZERO).await
     }
 }
 

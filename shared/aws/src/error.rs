@@ -74,6 +74,9 @@ pub enum CallError {
     /// There is nowhere to park a record.
     #[error("there is no dead-letter queue")]
     NoQueue,
+    /// Our own code panicked; it would again.
+    #[error("our code panicked")]
+    Panicked,
     /// The store did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -83,7 +86,11 @@ impl CallError {
     /// Whether the same call may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        !matches!(self, Self::Store(error) if !error.is_retryable())
+        match self {
+            Self::Deadline | Self::NoQueue => true,
+            Self::Panicked => false,
+            Self::Store(error) => error.is_retryable(),
+        }
     }
 }
 

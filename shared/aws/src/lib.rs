@@ -8,7 +8,7 @@
 //! | [`batch`] | a batch, decoded record by record |
 //! | [`parking`] | what cannot be processed is parked, and what failed is answered |
 //! | [`snapshots`] | postings become conditional writes of usage snapshots |
-//! | [`redrive`] | what was parked or given up is counted, once |
+//! | [`redrive`] | what was parked or discarded is counted, once |
 //! | [`buckets`] | refills, splits and alignments become conditional writes of bucket items |
 //! | [`rates`] | workers' reports and their summary, in S3 |
 //! | [`registry`] | which buckets are sharded, and how far the repair has come |
@@ -18,7 +18,7 @@
 //! | [`tokens`] | tokens of running resources are found, and deleted on conditions |
 //! | [`emr`] | whether EMR clusters have ended |
 //! | [`dead_letters`] | records that cannot be processed are parked in a queue |
-//! | [`failure_message`] | what an event source mapping says of a batch that it gave up |
+//! | [`invocation_record`] | what an event source mapping stores of a batch that it discards |
 //! | [`concurrent`] | calls for many items, some at a time |
 //! | [`settings`] | environment variables, checked |
 //! | [`client`] | SDK clients with the retry policy of a function that has a deadline |
@@ -36,8 +36,8 @@ pub mod emr;
 pub mod error;
 pub mod event;
 mod expression;
-pub mod failure_message;
 pub mod image;
+pub mod invocation_record;
 pub mod parking;
 pub mod pattern;
 pub mod processors;

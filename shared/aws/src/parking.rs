@@ -7,7 +7,7 @@ use tidegate_domain::sequence::SequenceNumber;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    batch::Parcel,
+    batch::{MisconfiguredStream, Parcel},
     concurrent::for_each,
     dead_letters::DeadLetterQueue,
     error::{CallError, causes},
@@ -23,9 +23,15 @@ pub struct Parked<'p, 'a> {
 }
 
 /// Why the whole batch must be delivered again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a record could not be parked and has no sequence number to report, so the whole batch must come again")]
-pub struct Unreportable;
+#[derive(Debug, thiserror::Error)]
+pub enum BatchError {
+    /// A failed record cannot be named.
+    #[error("a record could not be parked and has no sequence number to report, so the whole batch must be retried")]
+    Unreportable,
+    /// No record can be processed.
+    #[error(transparent)]
+    MisconfiguredStream(#[from] MisconfiguredStream),
+}
 
 /// Parks records, and logs each. Without a queue, none can be.
 pub async fn park_all<'p, 'a>(
@@ -67,11 +73,9 @@ async fn park<'p, 'a>(
 /// AWS: [partial batch responses](https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-batchfailurereporting.html).
 ///
 /// # Errors
-/// [`Unreportable`] if a failure has no sequence number.
-pub fn answer(
-    failures: impl IntoIterator<Item = Option<SequenceNumber>>,
-) -> Result<DynamoDbEventResponse, Unreportable> {
-    let failures: Vec<_> = failures.into_iter().collect::<Option<_>>().ok_or(Unreportable)?;
+/// [`BatchError::Unreportable`] if a failure has no sequence number.
+pub fn answer(failures: impl IntoIterator<Item = Option<SequenceNumber>>) -> Result<DynamoDbEventResponse, BatchError> {
+    let failures: Vec<_> = failures.into_iter().collect::<Option<_>>().ok_or(BatchError::Unreportable)?;
     let mut response = DynamoDbEventResponse::default();
     if let Some(lowest) = failures.iter().min() {
         let mut failure = DynamoDbBatchItemFailure::default();

@@ -1,28 +1,27 @@
-//! Redrive: what was parked or given up is counted, once, however often it is asked for.
+//! Redrive: counts records that their stream does not deliver any more, once, however often it is asked for.
 //!
-//! A record and a snapshot are counted by one transaction: the snapshot's counters, on condition that its
-//! watermark is still the one that was seen where that matters, and a marker, on condition that there is none.
+//! Records of one snapshot are counted by one transaction: the snapshot's counters, on condition that its watermarks
+//! still are what the decision rests on, and a marker for each record, on condition that there is none yet.
 
-use aws_sdk_dynamodb::{operation::transact_write_items::TransactWriteItemsError, types::AttributeValue};
+use std::collections::{BTreeMap, BTreeSet};
+
+use aws_sdk_dynamodb::types::KeysAndAttributes;
+use futures::future::try_join;
 use tidegate_domain::{
-    bucket::BucketKey,
+    bucket::{BucketKey, Shard},
     redrive::{Decision, Evidence, Origin, decide},
-    sequence::SequenceNumber,
+    sequence::Position,
     time::EpochMillis,
-    usage::Posting,
-    window::Period,
+    usage::{Posting, SnapshotKey, Watermarks},
 };
 
 use crate::{
-    buckets::Item,
+    buckets::{Item, Outcome},
     error::StoreError,
-    expression::text,
-    schema::{
-        self, PK, SK,
-        system::{LAST, PARTITION},
-    },
-    snapshots::{self, Snapshots, evidence, own_key},
-    transaction,
+    expression::{number, text},
+    schema::{self, PK, SK, TTL},
+    snapshots::{self, SECONDS_PER_DAY, Snapshots},
+    transaction::{Backoff, Transaction},
 };
 
 /// Counts records behind the stream's back.
@@ -32,128 +31,157 @@ pub struct Redrive {
     pub snapshots: Snapshots,
     /// Whether nothing is written.
     pub dry_run: bool,
-    /// Whether what is undecided is counted, too: a person has found that it was not.
+    /// Whether undecided records are counted, too: a person has found that they were not.
     pub count_undecided: bool,
 }
 
-/// How often a record is decided on anew because its snapshot changed meanwhile, before that is an error.
+/// A record of one bucket item, by shard and position.
+pub type RecordId = (Shard, Position);
+
+/// What is known of a record before its snapshot is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// Where the record was found.
+    pub origin: Origin,
+    /// Whether its stream may still deliver it.
+    pub is_deliverable: bool,
+}
+
+/// How often records are decided on anew because their snapshot changed meanwhile, before that is an error.
 const ATTEMPTS: usize = 20;
 
+/// The most records in one transaction, beside their snapshot.
+///
+/// AWS: [TransactWriteItems](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html).
+const RECORDS: usize = 99;
+
+/// How long a marker is kept: longer than any message or object that asks for it.
+///
+/// AWS: [message retention](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html), 14 days at most.
+const MARKER_DAYS: i64 = 30;
+
 impl Redrive {
-    /// Decides on a posting of one record, and counts it if that is the decision.
+    /// Decides on each record of a posting, and counts those that are to be counted. `candidates` says what is known of
+    /// each record; a record that it does not name is left out.
     ///
     /// # Errors
-    /// [`StoreError`] if the table does not answer, or what it answers cannot be. Whether the record was counted is then
-    /// not known; to ask again is right.
+    /// [`StoreError`] if the table does not answer, or refuses. Which records were counted is then not known; to ask
+    /// again is right.
     pub async fn settle(
         &self,
-        bucket: &BucketKey<'_>,
-        record: SequenceNumber,
         posting: &Posting<'_>,
-        origin: Origin,
+        candidates: &BTreeMap<RecordId, Candidate>,
         now: EpochMillis,
-    ) -> Result<Decision, StoreError> {
-        for _ in 0..ATTEMPTS {
-            let seen = self.evidence(bucket, record, posting).await?;
-            let decision = decide(record, origin, &seen);
-            let counts = decision == Decision::Count || decision == Decision::Undecided && self.count_undecided;
-            if !counts || self.dry_run {
-                return Ok(decision);
+    ) -> Result<BTreeMap<RecordId, Decision>, StoreError> {
+        let mut decisions = BTreeMap::new();
+        let records: Vec<_> = posting.records().filter(|record| candidates.contains_key(record)).collect();
+        for chunk in records.chunks(RECORDS) {
+            let chunk: BTreeSet<_> = chunk.iter().copied().collect();
+            if let Some(part) = posting.only(|shard, position| chunk.contains(&(shard, position))) {
+                decisions.extend(self.settle_part(&part, candidates, now).await?);
             }
-            if self.count(bucket, record, posting, &seen, now).await? {
-                return Ok(Decision::Count);
+        }
+        Ok(decisions)
+    }
+
+    async fn settle_part(
+        &self,
+        posting: &Posting<'_>,
+        candidates: &BTreeMap<RecordId, Candidate>,
+        now: EpochMillis,
+    ) -> Result<BTreeMap<RecordId, Decision>, StoreError> {
+        for _ in 0..ATTEMPTS {
+            // In any order: the conditions of the transaction cover both.
+            let reads = try_join(self.snapshots.read(posting.snapshot()), self.redriven(posting));
+            let (item, redriven) = reads.await?;
+            let watermarks = snapshots::watermarks(posting, item.as_ref())?;
+            let decision = |(shard, position): RecordId| {
+                let Candidate { origin, is_deliverable } = candidates.get(&(shard, position))?;
+                let is_redriven = redriven.contains(&marker_key(posting.snapshot(), shard, position));
+                let evidence = Evidence { watermark: watermarks.get(&shard).copied(), is_redriven };
+                Some(((shard, position), decide(position, *is_deliverable, *origin, &evidence)))
+            };
+            let mut decisions: BTreeMap<_, _> = posting.records().filter_map(decision).collect();
+            if self.count_undecided {
+                let undecided = decisions.values_mut().filter(|decision| **decision == Decision::Undecided);
+                undecided.for_each(|decision| *decision = Decision::Count);
+            }
+            let is_counted =
+                |shard, position| decisions.get(&(shard, position)).is_some_and(|it| *it == Decision::Count);
+            let Some(counted) = posting.only(is_counted).filter(|_| !self.dry_run) else { return Ok(decisions) };
+            if self.count(&counted, &watermarks, now).await? == Outcome::Written {
+                return Ok(decisions);
             }
         }
         Err(StoreError::Unexplained { item: snapshots::describe(posting.snapshot()) })
     }
 
-    /// What is known. The watermark is read first: a late span that was written with it is then found.
-    async fn evidence(
-        &self,
-        bucket: &BucketKey<'_>,
-        record: SequenceNumber,
-        posting: &Posting<'_>,
-    ) -> Result<Evidence, StoreError> {
-        let period = posting.snapshot().period;
-        let item = self.snapshots.read(posting.snapshot()).await?;
-        let watermark = snapshots::watermarks(posting, item.as_ref())?.remove(&bucket.shard);
-        let marker = own_key(&schema::redriven_sk(bucket, period, &record));
-        let redriven = self.snapshots.get(marker).await?.is_some();
-        Ok(Evidence { watermark, redriven, late: self.is_late(bucket, period, record).await? })
+    /// The keys of those markers of a posting's records that exist.
+    async fn redriven(&self, posting: &Posting<'_>) -> Result<BTreeSet<MarkerKey>, StoreError> {
+        let mut found = BTreeSet::new();
+        let keys = posting.records().map(|(shard, position)| marker_key(posting.snapshot(), shard, position));
+        let mut left: Vec<_> = keys.map(marker).collect();
+        let mut backoff = Backoff::default();
+        while !left.is_empty() {
+            let request = KeysAndAttributes::builder().set_keys(Some(left)).consistent_read(true).build();
+            let request =
+                request.map_err(|source| StoreError::Refused { operation: "BatchGetItem", source: source.into() })?;
+            let sent = self.snapshots.client().batch_get_item().request_items(self.snapshots.table(), request);
+            let output = sent.send().await.map_err(|error| StoreError::from_sdk("BatchGetItem", error))?;
+            let items = output.responses.into_iter().flatten().flat_map(|(_, items)| items);
+            let key = |item: Item| Some((item.get(PK)?.as_s().ok()?.clone(), item.get(SK)?.as_s().ok()?.clone()));
+            found.extend(items.filter_map(key));
+            let unread = output.unprocessed_keys.and_then(|mut keys| keys.remove(self.snapshots.table()));
+            left = unread.map(|keys| keys.keys).unwrap_or_default();
+            if !left.is_empty() {
+                backoff.wait().await;
+            }
+        }
+        Ok(found)
     }
 
-    /// Whether a late span holds the record: if one does, it is the last that begins at or before it.
-    async fn is_late(
-        &self,
-        bucket: &BucketKey<'_>,
-        period: Period,
-        record: SequenceNumber,
-    ) -> Result<bool, StoreError> {
-        let query = self.snapshots.client().query().table_name(self.snapshots.table());
-        let query = query
-            .key_condition_expression("#pk = :pk AND #sk BETWEEN :from AND :to")
-            .expression_attribute_names("#pk", PK)
-            .expression_attribute_names("#sk", SK)
-            .expression_attribute_values(":pk", text(PARTITION))
-            .expression_attribute_values(":from", text(schema::late_prefix(bucket, period)))
-            .expression_attribute_values(":to", text(schema::late_sk(bucket, period, &record)))
-            .consistent_read(true)
-            .scan_index_forward(false)
-            .limit(1);
-        let page = query.send().await.map_err(|error| StoreError::from_sdk("Query", error))?;
-        let Some(span) = page.items().first() else { return Ok(false) };
-        Ok(sequence(span, LAST)?.is_some_and(|last| last >= record))
-    }
-
-    /// Counts the record and leaves a marker; `false` if the snapshot or the marker is no longer what was seen.
+    /// Counts a posting and leaves a marker for each record; lost if a watermark or a marker is not what was seen.
     async fn count(
         &self,
-        bucket: &BucketKey<'_>,
-        record: SequenceNumber,
         posting: &Posting<'_>,
-        seen: &Evidence,
+        watermarks: &Watermarks,
         now: EpochMillis,
-    ) -> Result<bool, StoreError> {
-        let watermark = schema::snapshot_watermark(bucket.shard);
-        let expression = self.snapshots.expression(posting, |expression, _| match seen.watermark {
-            // It only rises, so the decision stands.
-            Some(known) if known >= record => {}
-            Some(known) => expression.compare(watermark, "=", text(known.padded())),
-            None => {
-                let name = expression.name(watermark);
-                expression.require(&format!("attribute_not_exists({name})"));
+    ) -> Result<Outcome, StoreError> {
+        let expression = self.snapshots.expression(posting, |expression, posting| {
+            for (shard, span) in posting.sources() {
+                let attribute = schema::snapshot_watermark(shard);
+                match watermarks.get(&shard) {
+                    // It only rises, so the decisions stand.
+                    Some(seen) if *seen >= span.last => {}
+                    Some(seen) => expression.compare(attribute, "=", text(seen.stored())),
+                    None => {
+                        let name = expression.name(attribute);
+                        expression.require(&format!("attribute_not_exists({name})"));
+                    }
+                }
             }
         });
-        let marker = schema::redriven_sk(bucket, posting.snapshot().period, &record);
-        let marker = evidence(&marker, now, None);
-        let (client, table) = (self.snapshots.client(), self.snapshots.table());
-        let items = transaction::count(table, snapshots::key(posting.snapshot()), expression, vec![marker], true)?;
-        match client.transact_write_items().set_transact_items(Some(items)).send().await {
-            Ok(_) => Ok(true),
-            Err(error) => match error.as_service_error() {
-                Some(TransactWriteItemsError::TransactionCanceledException(canceled))
-                    if transaction::is_refused(canceled) =>
-                {
-                    Err(StoreError::Refused { operation: "TransactWriteItems", source: Box::new(error) })
-                }
-                Some(TransactWriteItemsError::TransactionCanceledException(canceled))
-                    if transaction::is_lost(canceled) =>
-                {
-                    Ok(false)
-                }
-                _ => Err(StoreError::from_sdk("TransactWriteItems", error)),
-            },
+        let mut transaction = Transaction::new(self.snapshots.table());
+        transaction.update(snapshots::key(posting.snapshot()), expression)?;
+        let expires = now.get() / 1000 + MARKER_DAYS * SECONDS_PER_DAY;
+        for (shard, position) in posting.records() {
+            let mut marker = marker(marker_key(posting.snapshot(), shard, position));
+            marker.insert(TTL.to_owned(), number(&expires));
+            transaction.put_new(marker)?;
         }
+        transaction.send(self.snapshots.client()).await
     }
 }
 
-/// A sequence number that an item of our own keeps.
-fn sequence(item: &Item, attribute: &str) -> Result<Option<SequenceNumber>, StoreError> {
-    let Some(value) = item.get(attribute) else { return Ok(None) };
-    let read = value.as_s().ok().and_then(|text| SequenceNumber::parse(text).ok());
-    read.map(Some).ok_or_else(|| StoreError::Corrupt {
-        item: format!("{PARTITION} {}", item.get(SK).and_then(|sk| AttributeValue::as_s(sk).ok()).map_or("?", |sk| sk)),
-        attribute: attribute.to_owned(),
-        value: format!("{value:?}"),
-    })
+/// Partition key and sort key.
+type MarkerKey = (String, String);
+
+fn marker_key(snapshot: &SnapshotKey<'_>, shard: Shard, position: Position) -> MarkerKey {
+    let SnapshotKey { namespace, entity, resource, period } = snapshot.clone();
+    let bucket = BucketKey { namespace, entity, resource, shard };
+    (schema::redriven_pk(&bucket), schema::redriven_sk(period, &position))
+}
+
+fn marker((pk, sk): MarkerKey) -> Item {
+    [(PK.to_owned(), text(pk)), (SK.to_owned(), text(sk))].into()
 }

@@ -30,8 +30,8 @@ use tidegate_domain::bucket::{Limit, Shard};
 pub(crate) use self::indexes::{INDEXES, Index, IndexScope};
 pub use self::keys::{
     InvalidBucketKey, audit_pk, audit_sk, bucket_gsi2_sk, bucket_gsi3_sk, bucket_gsi4_sk, bucket_pk, entity_config_sk,
-    entity_pk, late_prefix, late_sk, namespace_id_sk, namespace_sk, parse_bucket_pk, redriven_sk, resource_pk,
-    snapshot_gsi2_sk, snapshot_sk, system_pk, tidegate_sk,
+    entity_pk, namespace_id_sk, namespace_sk, parse_bucket_pk, redriven_pk, redriven_sk, resource_pk, snapshot_gsi2_sk,
+    snapshot_sk, system_pk, tidegate_sk,
 };
 
 /// The table's partition key.

@@ -1,29 +1,25 @@
 //! The usage snapshots: one conditional write for each posting.
 
-use std::{collections::HashMap, num::NonZeroUsize, time::Duration};
+use std::{collections::HashMap, num::NonZeroUsize};
 
 use aws_sdk_dynamodb::{
     Client,
-    operation::{transact_write_items::TransactWriteItemsError, update_item::UpdateItemError},
+    error::ProvideErrorMetadata as _,
+    operation::update_item::UpdateItemError,
     types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
 };
 use tidegate_domain::{
-    bucket::{BucketKey, Shard},
-    sequence::SequenceNumber,
-    time::EpochMillis,
+    bucket::Shard,
+    sequence::Position,
     usage::{Posting, SnapshotKey, Watermarks},
 };
-use tokio::time::sleep;
 
 use crate::{
     buckets::Item,
     error::StoreError,
     expression::{Expression, number, text},
-    schema::{
-        self, ENTITY_ID, GSI2PK, GSI2SK, GSI4PK, GSI4SK, PK, RESOURCE, SK, TTL, snapshot,
-        system::{LAST, PARTITION},
-    },
-    transaction,
+    schema::{self, ENTITY_ID, GSI2PK, GSI2SK, GSI4PK, GSI4SK, PK, RESOURCE, SK, TTL, snapshot},
+    transaction::Backoff,
 };
 
 /// The usage snapshots of a bucket table.
@@ -78,15 +74,7 @@ enum Written {
 /// AWS: [expression limits](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html#limits-expression-parameters).
 const SHARDS_PER_WRITE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
-const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
-
-/// How long evidence of what was counted is kept: longer than any message that asks for it lives.
-///
-/// AWS: [message retention](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html), 14 days at most.
-const EVIDENCE_DAYS: i64 = 30;
-
-/// Between two attempts of a transaction that met another write of the same snapshot.
-const CONFLICT_BACKOFF: Duration = Duration::from_millis(20);
+pub(crate) const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
 
 impl Snapshots {
     /// The snapshots in `table`, each kept for `retention_days` days after its period has ended.
@@ -103,34 +91,10 @@ impl Snapshots {
     /// # Errors
     /// [`PostError`], with what is to be posted again, or parked if that is of no use.
     pub async fn post<'a>(&self, posting: &Posting<'a>) -> Result<Receipt, PostError<'a>> {
-        self.post_parts(posting, None).await
-    }
-
-    /// The same, by transactions that leave a late span for each bucket shard: with it, a redrive can tell
-    /// that the records were counted. `now` is what the spans' expiry counts from.
-    ///
-    /// # Errors
-    /// As [`Self::post`].
-    pub async fn post_late<'a>(&self, posting: &Posting<'a>, now: EpochMillis) -> Result<Receipt, PostError<'a>> {
-        self.post_parts(posting, Some(now)).await
-    }
-
-    /// What of postings of one snapshot it does not hold.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the snapshot cannot be read.
-    pub async fn lacking<'a>(&self, postings: &[Posting<'a>]) -> Result<Vec<Posting<'a>>, StoreError> {
-        let Some(posting) = postings.first() else { return Ok(Vec::new()) };
-        let item = self.read(posting.snapshot()).await?;
-        let lacking = |posting: &Posting<'a>| Ok(posting.beyond(&watermarks(posting, item.as_ref())?));
-        postings.iter().filter_map(|posting| lacking(posting).transpose()).collect()
-    }
-
-    async fn post_parts<'a>(&self, posting: &Posting<'a>, late: Option<EpochMillis>) -> Result<Receipt, PostError<'a>> {
         let mut receipts = Vec::new();
         let mut parts = posting.split(SHARDS_PER_WRITE).into_iter();
         while let Some(part) = parts.next() {
-            match self.post_part(part, late).await {
+            match self.post_part(part).await {
                 Ok(receipt) => receipts.push(receipt),
                 Err((source, part)) => {
                     return Err(PostError { source, unposted: [part].into_iter().chain(parts).collect() });
@@ -148,20 +112,12 @@ impl Snapshots {
         Ok(Receipt { outcome, writes: receipts.iter().map(|receipt| receipt.writes).sum() })
     }
 
-    async fn post_part<'a>(
-        &self,
-        mut posting: Posting<'a>,
-        late: Option<EpochMillis>,
-    ) -> Result<Receipt, (StoreError, Posting<'a>)> {
+    async fn post_part<'a>(&self, mut posting: Posting<'a>) -> Result<Receipt, (StoreError, Posting<'a>)> {
         let mut outcome = Outcome::Posted;
         let mut writes = 0;
         loop {
             writes += 1;
-            let written = match late {
-                None => self.write(&posting).await,
-                Some(now) => self.write_late(&posting, now).await,
-            };
-            let watermarks = match written {
+            let watermarks = match self.write(&posting).await {
                 Ok(Written::Done) => return Ok(Receipt { outcome, writes }),
                 Ok(Written::Conflict(watermarks)) => watermarks,
                 Err(error) => return Err((error, posting)),
@@ -180,66 +136,39 @@ impl Snapshots {
         }
     }
 
-    /// One write, on the condition that the snapshot holds nothing of the posting.
+    /// One write, on the condition that the snapshot holds nothing of the posting. While a transaction of somebody
+    /// else holds the snapshot, it is tried again with backoff: the SDK does not.
     async fn write(&self, posting: &Posting<'_>) -> Result<Written, StoreError> {
-        let update = self.expression(posting, Expression::above_watermarks).applied_to(self.client.update_item());
-        let update = update
-            .table_name(&self.table)
-            .set_key(Some(key(posting.snapshot())))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match update.send().await {
-            Ok(_) => Ok(Written::Done),
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(failure)) => {
-                    watermarks(posting, failure.item.as_ref()).map(Written::Conflict)
-                }
-                _ => Err(StoreError::from_sdk("UpdateItem", error)),
-            },
-        }
-    }
-
-    /// The same with late spans.
-    async fn write_late(&self, posting: &Posting<'_>, now: EpochMillis) -> Result<Written, StoreError> {
-        let spans = posting.sources().map(|(shard, span)| {
-            let key = posting.snapshot();
-            let sk = schema::late_sk(&bucket(key, shard), key.period, &span.first);
-            evidence(&sk, now, Some((LAST, span.last)))
-        });
-        let spans: Vec<_> = spans.collect();
+        let mut backoff = Backoff::default();
         loop {
-            let update = self.expression(posting, Expression::above_watermarks);
-            let items = transaction::count(&self.table, key(posting.snapshot()), update, spans.clone(), false)?;
-            let Err(error) = self.client.transact_write_items().set_transact_items(Some(items)).send().await else {
-                return Ok(Written::Done);
-            };
+            let update = self.expression(posting, Expression::above_watermarks).applied_to(self.client.update_item());
+            let update = update
+                .table_name(&self.table)
+                .set_key(Some(key(posting.snapshot())))
+                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+            let Err(error) = update.send().await else { return Ok(Written::Done) };
             match error.as_service_error() {
-                Some(TransactWriteItemsError::TransactionCanceledException(canceled))
-                    if transaction::is_refused(canceled) =>
-                {
-                    return Err(StoreError::Refused { operation: "TransactWriteItems", source: Box::new(error) });
+                Some(UpdateItemError::ConditionalCheckFailedException(failure)) => {
+                    return watermarks(posting, failure.item.as_ref()).map(Written::Conflict);
                 }
-                Some(TransactWriteItemsError::TransactionCanceledException(canceled))
-                    if transaction::is_lost(canceled) =>
-                {
-                    let watermarks = watermarks(posting, self.read(posting.snapshot()).await?.as_ref())?;
-                    if posting.beyond(&watermarks).as_ref() != Some(posting) {
-                        return Ok(Written::Conflict(watermarks));
-                    }
-                    // Somebody else was writing the snapshot. The caller ends this when it takes too long.
-                    sleep(CONFLICT_BACKOFF).await;
-                }
-                _ => return Err(StoreError::from_sdk("TransactWriteItems", error)),
+                Some(other) if other.code() == Some("TransactionConflictException") => backoff.wait().await,
+                _ => return Err(StoreError::from_sdk("UpdateItem", error)),
             }
         }
     }
 
-    pub(crate) async fn read(&self, snapshot: &SnapshotKey<'_>) -> Result<Option<Item>, StoreError> {
-        self.get(key(snapshot)).await
+    /// The part of a posting that its snapshot does not hold; `None` if it holds all.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the snapshot cannot be read.
+    pub async fn missing<'a>(&self, posting: &Posting<'a>) -> Result<Option<Posting<'a>>, StoreError> {
+        let item = self.read(posting.snapshot()).await?;
+        Ok(posting.beyond(&watermarks(posting, item.as_ref())?))
     }
 
-    /// An item, as it is after all writes that were done before.
-    pub(crate) async fn get(&self, key: Item) -> Result<Option<Item>, StoreError> {
-        let get = self.client.get_item().table_name(&self.table).set_key(Some(key)).consistent_read(true);
+    /// A snapshot, as it is after all writes that were done before.
+    pub(crate) async fn read(&self, snapshot: &SnapshotKey<'_>) -> Result<Option<Item>, StoreError> {
+        let get = self.client.get_item().table_name(&self.table).set_key(Some(key(snapshot))).consistent_read(true);
         Ok(get.send().await.map_err(|error| StoreError::from_sdk("GetItem", error))?.item)
     }
 
@@ -292,8 +221,8 @@ impl Expression {
     /// Raises the watermarks to the last records of a posting, on condition that they are below its first ones.
     fn above_watermarks(&mut self, posting: &Posting<'_>) {
         for (shard, span) in posting.sources() {
-            let above = self.value(text(span.first.padded()));
-            let (watermark, _) = self.set(schema::snapshot_watermark(shard), text(span.last.padded()));
+            let above = self.value(text(span.first.stored()));
+            let (watermark, _) = self.set(schema::snapshot_watermark(shard), text(span.last.stored()));
             self.require(&format!("(attribute_not_exists({watermark}) OR {watermark} < {above})"));
         }
     }
@@ -305,23 +234,6 @@ pub(crate) fn key(snapshot: &SnapshotKey<'_>) -> Item {
     [(PK.to_owned(), text(pk)), (SK.to_owned(), text(schema::snapshot_sk(snapshot)))].into()
 }
 
-/// The key of an item of our own.
-pub(crate) fn own_key(sk: &str) -> Item {
-    [(PK.to_owned(), text(PARTITION)), (SK.to_owned(), text(sk))].into()
-}
-
-/// An item of our own that keeps a sequence number, if any, for as long as somebody may ask for it.
-pub(crate) fn evidence(sk: &str, now: EpochMillis, kept: Option<(&str, SequenceNumber)>) -> Item {
-    let mut item = own_key(sk);
-    item.insert(TTL.to_owned(), number(&(now.get() / 1000 + EVIDENCE_DAYS * SECONDS_PER_DAY)));
-    item.extend(kept.map(|(name, sequence)| (name.to_owned(), text(sequence.padded()))));
-    item
-}
-
-fn bucket<'a>(key: &SnapshotKey<'a>, shard: Shard) -> BucketKey<'a> {
-    BucketKey { namespace: key.namespace.clone(), entity: key.entity.clone(), resource: key.resource.clone(), shard }
-}
-
 /// The watermarks of the posting's shards in the item that a failed condition gave back.
 pub(crate) fn watermarks(
     posting: &Posting<'_>,
@@ -331,7 +243,7 @@ pub(crate) fn watermarks(
     let read = |shard: Shard| {
         let attribute = schema::snapshot_watermark(shard);
         let value = item.get(&attribute)?;
-        let watermark = value.as_s().ok().and_then(|text| SequenceNumber::parse(text).ok());
+        let watermark = value.as_s().ok().and_then(|text| Position::from_stored(text));
         Some(watermark.map(|watermark| (shard, watermark)).ok_or_else(|| StoreError::Corrupt {
             item: describe(posting.snapshot()),
             value: format!("{value:?}"),

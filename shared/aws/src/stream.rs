@@ -16,7 +16,7 @@ use serde_json::{Value, value::RawValue};
 use serde_path_to_error::Segment;
 use tidegate_domain::{
     bucket::{BucketChange, BucketKey, ChangeKind, Counters},
-    sequence::SequenceNumber,
+    sequence::{SequenceNumber, StreamLabel},
     time::EpochMillis,
 };
 
@@ -58,12 +58,18 @@ pub trait StreamImage<'a>: Default {
 /// [`DecodeError`], which is permanent, if the record is not a stream record with both images, or
 /// says of a bucket what a bucket cannot be.
 pub fn decode<'a, I: StreamImage<'a>>(record: &'a str) -> Result<Record<'a, I>, DecodeError> {
-    let RawRecord { event_name, dynamodb } = match serde_json::from_str::<RawRecord<'a, I::Raw>>(record) {
+    let RawRecord { event_name, source, dynamodb } = match serde_json::from_str::<RawRecord<'a, I::Raw>>(record) {
         Ok(record) => record,
         Err(_) if is_foreign(record) => return Ok(Record::NotOurs),
         Err(_) => return Err(locate_fault::<I::Raw>(record)),
     };
     let change = required(dynamodb, "dynamodb")?;
+    if let Some(Text(view)) = change.view_type
+        && view != VIEW_TYPE
+    {
+        let problem = format!("is {view:?}: the table's stream must be enabled with {VIEW_TYPE}");
+        return Err(DecodeError { field: "dynamodb.StreamViewType".to_owned(), problem, is_systemic: true });
+    }
     let keys = required(change.keys, "dynamodb.Keys")?;
     let Some(parsed) = keys.parse_bucket() else { return Ok(Record::NotOurs) };
     let bucket = parsed.map_err(|source| DecodeError::invalid("dynamodb.Keys.PK", &keys.pk.s.0, source))?;
@@ -75,6 +81,9 @@ pub fn decode<'a, I: StreamImage<'a>>(record: &'a str) -> Result<Record<'a, I>, 
         "REMOVE" => ChangeKind::Removed,
         other => return Err(DecodeError::invalid("eventName", other, "expected INSERT, MODIFY or REMOVE")),
     };
+    let Text(source) = required(source, "eventSourceARN")?;
+    let label = source.split_once("/stream/").map_or("", |(_, label)| label);
+    let stream = StreamLabel::parse(label).map_err(|error| DecodeError::invalid("eventSourceARN", &source, error))?;
     let sequence = required(change.sequence_number, "dynamodb.SequenceNumber")?.0;
     let sequence = SequenceNumber::parse(&sequence)
         .map_err(|source| DecodeError::invalid("dynamodb.SequenceNumber", &sequence, source))?;
@@ -88,7 +97,7 @@ pub fn decode<'a, I: StreamImage<'a>>(record: &'a str) -> Result<Record<'a, I>, 
         ChangeKind::Created | ChangeKind::Updated => image(change.new_image, "dynamodb.NewImage")?,
         ChangeKind::Removed => I::default(),
     };
-    Ok(Record::Change(BucketChange { bucket, sequence, created, kind, old, new }))
+    Ok(Record::Change(BucketChange { bucket, stream, sequence, created, kind, old, new }))
 }
 
 /// The sequence number of a record, whatever else is wrong with it; `None` if it has none by which a
@@ -110,12 +119,18 @@ pub fn sequence_number(record: &str) -> Option<SequenceNumber> {
     SequenceNumber::parse(&change.sequence_number.0).ok()
 }
 
+/// What the stream must show of each change.
+///
+/// AWS: [stream view types](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html#Streams.Enabling).
+const VIEW_TYPE: &str = "NEW_AND_OLD_IMAGES";
+
 /// Why a record cannot be decoded: which field, and the value that is wrong. Never worth a retry.
 #[derive(Debug, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct DecodeError {
     field: String,
     problem: String,
+    is_systemic: bool,
 }
 
 impl DecodeError {
@@ -125,9 +140,15 @@ impl DecodeError {
         &self.field
     }
 
+    /// Whether all records of the stream are wrong in this way, until somebody configures it anew.
+    #[must_use]
+    pub const fn is_systemic(&self) -> bool {
+        self.is_systemic
+    }
+
     fn invalid(field: impl Into<String>, value: &str, reason: impl fmt::Display) -> Self {
         let problem = format!("{} is invalid: {}", excerpt(&format!("{value:?}")), excerpt(&reason.to_string()));
-        Self { field: field.into(), problem }
+        Self { field: field.into(), problem, is_systemic: false }
     }
 }
 
@@ -141,7 +162,7 @@ fn excerpt(text: &str) -> Cow<'_, str> {
 }
 
 fn required<T>(value: Option<T>, field: &str) -> Result<T, DecodeError> {
-    value.ok_or_else(|| DecodeError { field: field.to_owned(), problem: "is missing".to_owned() })
+    value.ok_or_else(|| DecodeError { field: field.to_owned(), problem: "is missing".to_owned(), is_systemic: false })
 }
 
 #[derive(Deserialize)]
@@ -149,6 +170,8 @@ fn required<T>(value: Option<T>, field: &str) -> Result<T, DecodeError> {
 struct RawRecord<'a, R> {
     #[serde(borrow, rename = "eventName")]
     event_name: Option<Text<'a>>,
+    #[serde(borrow, rename = "eventSourceARN")]
+    source: Option<Text<'a>>,
     #[serde(borrow)]
     dynamodb: Option<RawChange<'a, R>>,
 }
@@ -166,6 +189,8 @@ struct RawChange<'a, R> {
     sequence_number: Option<Text<'a>>,
     #[serde(borrow, rename = "ApproximateCreationDateTime")]
     creation_time: Option<&'a RawValue>,
+    #[serde(borrow, rename = "StreamViewType")]
+    view_type: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -202,12 +227,11 @@ fn is_foreign(record: &str) -> bool {
     serde_json::from_str::<Keyed<'_>>(record).is_ok_and(|record| record.dynamodb.keys.parse_bucket().is_none())
 }
 
-/// Parses a record again, for the path to what is wrong with it: poison is rare, and its price is not
-/// the others'.
+/// Parses a record again, for the path to what is wrong with it. Only malformed records pay for this second parse.
 fn locate_fault<'a, R: Deserialize<'a>>(record: &'a str) -> DecodeError {
     let json = &mut serde_json::Deserializer::from_str(record);
     match serde_path_to_error::deserialize::<_, RawRecord<'a, R>>(json) {
-        Ok(_) => DecodeError { field: "record".to_owned(), problem: "goes on behind its end".to_owned() },
+        Ok(_) => DecodeError::invalid("record", record, "something follows its end"),
         Err(error) => {
             let (field, value) = locate(record, error.path());
             DecodeError::invalid(field, &value, error.into_inner())

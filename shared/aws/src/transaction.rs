@@ -1,5 +1,7 @@
 //! Transactions: all of their writes happen, or none.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::{
     Client,
     error::BuildError,
@@ -42,35 +44,86 @@ impl<'t> Transaction<'t> {
         Ok(())
     }
 
+    /// Sends the transaction, and again with jittered backoff while it conflicts with another one or is throttled: the
+    /// SDK retries neither. The caller ends this when it takes too long.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table refuses the transaction, or does not answer.
     pub(crate) async fn send(self, client: &Client) -> Result<Outcome, StoreError> {
-        let sent = client.transact_write_items().set_transact_items(Some(self.items)).send().await;
-        match sent {
-            Ok(_) => Ok(Outcome::Written),
-            Err(error) => match error.as_service_error() {
-                Some(TransactWriteItemsError::TransactionCanceledException(canceled)) if is_lost(canceled) => {
-                    Ok(Outcome::Lost)
+        let mut backoff = Backoff::default();
+        loop {
+            let sent = client.transact_write_items().set_transact_items(Some(self.items.clone())).send().await;
+            let Err(error) = sent else { return Ok(Outcome::Written) };
+            let cancellation = match error.as_service_error() {
+                Some(TransactWriteItemsError::TransactionCanceledException(canceled)) => Cancellation::of(canceled),
+                _ => None,
+            };
+            match cancellation {
+                Some(Cancellation::Lost) => return Ok(Outcome::Lost),
+                Some(Cancellation::Refused) => {
+                    return Err(StoreError::Refused { operation: OPERATION, source: Box::new(error) });
                 }
-                _ => Err(StoreError::from_sdk("TransactWriteItems", error)),
-            },
+                Some(Cancellation::Busy) => backoff.wait().await,
+                None => return Err(StoreError::from_sdk(OPERATION, error)),
+            }
         }
     }
 }
 
-/// A snapshot changed by `expression`, and items that are to be there then, each only if it `must_be_new`.
-pub(crate) fn count(
-    table: &str,
-    snapshot: Item,
-    expression: Expression,
-    evidence: Vec<Item>,
-    must_be_new: bool,
-) -> Result<Vec<TransactWriteItem>, StoreError> {
-    let mut items = vec![update(table, snapshot, expression).map_err(refused)?];
-    for item in evidence {
-        let condition = must_be_new.then(|| format!("attribute_not_exists({PK})"));
-        let put = Put::builder().table_name(table).set_item(Some(item)).set_condition_expression(condition);
-        items.push(TransactWriteItem::builder().put(put.build().map_err(refused)?).build());
+const OPERATION: &str = "TransactWriteItems";
+
+/// Why a transaction was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cancellation {
+    /// An item is not as it was seen.
+    Lost,
+    /// The table will never take it, for instance because an item would be too large.
+    Refused,
+    /// It conflicted with another transaction, or was throttled. The same transaction may succeed later.
+    Busy,
+}
+
+impl Cancellation {
+    /// The reason that counts: a refusal before a failed condition, and that before what may pass. `None` if none of
+    /// them is known.
+    ///
+    /// AWS: [reasons](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html#API_TransactWriteItems_Errors).
+    fn of(canceled: &TransactionCanceledException) -> Option<Self> {
+        let has = |codes: &[&str]| {
+            canceled.cancellation_reasons().iter().filter_map(|reason| reason.code()).any(|code| codes.contains(&code))
+        };
+        if has(&["ValidationError", "ItemCollectionSizeLimitExceeded"]) {
+            Some(Self::Refused)
+        } else if has(&["ConditionalCheckFailed"]) {
+            Some(Self::Lost)
+        } else if has(&["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"]) {
+            Some(Self::Busy)
+        } else {
+            None
+        }
     }
-    Ok(items)
+}
+
+/// Waits for a random time below a bound that doubles.
+///
+/// AWS: [exponential backoff and jitter](https://docs.aws.amazon.com/prescriptive-guidance/latest/cloud-design-patterns/retry-backoff.html).
+pub(crate) struct Backoff {
+    bound: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { bound: Duration::from_millis(25) }
+    }
+}
+
+impl Backoff {
+    const LONGEST: Duration = Duration::from_secs(1);
+
+    pub(crate) async fn wait(&mut self) {
+        tokio::time::sleep(self.bound.mul_f64(fastrand::f64())).await;
+        self.bound = (self.bound * 2).min(Self::LONGEST);
+    }
 }
 
 fn update(table: &str, key: Item, expression: Expression) -> Result<TransactWriteItem, BuildError> {
@@ -85,27 +138,31 @@ fn update(table: &str, key: Item, expression: Expression) -> Result<TransactWrit
     Ok(TransactWriteItem::builder().update(update.build()?).build())
 }
 
-/// Whether a transaction was canceled because an item is not as it was seen, or is being written by
-/// somebody else.
-///
-/// AWS: [TransactionCanceledException](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html#API_TransactWriteItems_Errors).
-pub(crate) fn is_lost(canceled: &TransactionCanceledException) -> bool {
-    canceled
-        .cancellation_reasons()
-        .iter()
-        .any(|reason| matches!(reason.code(), Some("ConditionalCheckFailed" | "TransactionConflict")))
-}
-
-/// Whether a transaction was canceled because it would be so for ever, such as for an item that is too large.
-///
-/// AWS: as for [`is_lost`].
-pub(crate) fn is_refused(canceled: &TransactionCanceledException) -> bool {
-    canceled
-        .cancellation_reasons()
-        .iter()
-        .any(|reason| matches!(reason.code(), Some("ValidationError" | "ItemCollectionSizeLimitExceeded")))
-}
-
 fn refused(source: BuildError) -> StoreError {
     StoreError::Refused { operation: "TransactWriteItems", source: source.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::CancellationReason;
+
+    use super::*;
+
+    #[test]
+    fn the_reason_that_lasts_longest_counts() {
+        let check = |codes: &[&str], expect| {
+            let reasons = codes.iter().map(|code| CancellationReason::builder().code(*code).build()).collect();
+            let canceled = TransactionCanceledException::builder().set_cancellation_reasons(Some(reasons)).build();
+            assert_eq!(Cancellation::of(&canceled), expect, "{codes:?}");
+        };
+        for code in ["ValidationError", "ItemCollectionSizeLimitExceeded"] {
+            check(&["None", "TransactionConflict", "ConditionalCheckFailed", code], Some(Cancellation::Refused));
+        }
+        check(&["None", "ThrottlingError", "ConditionalCheckFailed"], Some(Cancellation::Lost));
+        for code in ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"] {
+            check(&["None", code], Some(Cancellation::Busy));
+        }
+        check(&["None", "SomethingNew"], None);
+        check(&[], None);
+    }
 }

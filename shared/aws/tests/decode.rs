@@ -3,7 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
 use serde_json::{Value, json};
-use tidegate_aws::stream::{Record, StreamEvent, decode, sequence_number};
+use tidegate_aws::{
+    batch::Batch,
+    error::causes,
+    stream::{Record, StreamEvent, decode, sequence_number},
+};
 use tidegate_domain::bucket::{BucketChange, ChangeKind, Counters, Limit};
 
 const SEQUENCE: &str = "100000000000000339564";
@@ -20,7 +24,7 @@ fn modify() -> Value {
     };
     json!({
         "eventID": "b1", "eventName": "MODIFY", "eventVersion": "1.1", "eventSource": "aws:dynamodb",
-        "awsRegion": "us-east-1", "eventSourceARN": "arn:aws:dynamodb:us-east-1:123456789012:table/limits/stream/x",
+        "awsRegion": "us-east-1", "eventSourceARN": "arn:aws:dynamodb:us-east-1:123456789012:table/limits/stream/2026-01-01T00:00:00.000",
         "dynamodb": {
             "ApproximateCreationDateTime": 1_767_223_800,
             "Keys": {"PK": {"S": "TQ5vSMvQTm4/BUCKET#user-1#bedrock/claude#3"}, "SK": {"S": "#STATE"}},
@@ -77,7 +81,7 @@ fn an_update_has_both_sides() {
         assert_eq!(change.bucket.resource.as_str(), "bedrock/claude");
         assert_eq!(change.bucket.shard.get(), 3);
         assert_eq!(change.kind, ChangeKind::Updated);
-        assert_eq!(change.sequence.as_str(), SEQUENCE);
+        assert_eq!((change.stream.as_str(), change.sequence.as_str()), ("2026-01-01T00:00:00.000", SEQUENCE));
         assert_eq!(change.created.get(), 1_767_223_800_000);
         assert_eq!(consumed(&change, "rpm"), (Some(2500), Some(3500)));
         assert_eq!(consumed(&change, "my_own_limit"), (Some(-1500), Some(-1500)));
@@ -86,7 +90,7 @@ fn an_update_has_both_sides() {
 }
 
 #[test]
-fn a_creation_counts_from_nothing_and_a_removal_leaves_nothing() {
+fn creations_and_removals_have_one_side() {
     let mut insert = with("/eventName", Some(json!("INSERT")));
     insert["dynamodb"].as_object_mut().unwrap().remove("OldImage");
     check_change(&insert, |change| {
@@ -163,6 +167,10 @@ fn malformed_records_say_which_field_and_value() {
     check_error(&with("/dynamodb/Keys", None), "dynamodb.Keys", missing);
     check_error(&with("/eventName", None), "eventName", missing);
     check_error(&with("/eventName", Some(json!("UPSERT"))), "eventName", "\"UPSERT\"");
+    check_error(&with("/eventSourceARN", None), "eventSourceARN", missing);
+    for arn in ["arn:aws:dynamodb:us-east-1:123456789012:table/limits", "table/limits/stream/2026-01-01T00:00:00Z"] {
+        check_error(&with("/eventSourceARN", Some(json!(arn))), "eventSourceARN", &format!("{arn:?}"));
+    }
     check_error(&with("/dynamodb/SequenceNumber", None), "dynamodb.SequenceNumber", missing);
     check_error(&with("/dynamodb/SequenceNumber", Some(json!("12x"))), "dynamodb.SequenceNumber", "\"12x\"");
     check_error(&with("/dynamodb/NewImage", None), "dynamodb.NewImage", missing);
@@ -182,7 +190,7 @@ fn malformed_records_say_which_field_and_value() {
 }
 
 #[test]
-fn a_time_that_is_none_is_malformed_and_not_1970() {
+fn a_missing_time_is_malformed() {
     let field = "dynamodb.ApproximateCreationDateTime";
     let pointer = "/dynamodb/ApproximateCreationDateTime";
     check_error(&with(pointer, None), field, "is missing");
@@ -228,7 +236,7 @@ fn a_long_value_is_cut_in_the_message() {
 }
 
 #[test]
-fn a_sequence_number_is_found_in_whatever_is_around_it() {
+fn a_sequence_number_is_found_in_poison() {
     let found = |record: &Value| sequence_number(&record.to_string()).map(|sequence| sequence.to_string());
     assert_eq!(found(&with("/dynamodb/NewImage", Some(json!(7)))).as_deref(), Some(SEQUENCE));
     assert_eq!(found(&json!({"dynamodb": {"SequenceNumber": SEQUENCE}})).as_deref(), Some(SEQUENCE));
@@ -238,7 +246,39 @@ fn a_sequence_number_is_found_in_whatever_is_around_it() {
 }
 
 #[test]
-fn an_event_is_split_without_looking_into_its_records() {
+fn a_stream_without_both_images_fails_the_batch() {
+    for view in ["KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE"] {
+        let wrong = with("/dynamodb/StreamViewType", Some(json!(view)));
+        check_error(&wrong, "dynamodb.StreamViewType", &format!("{view:?}"));
+        let event: StreamEvent = serde_json::from_value(json!({"Records": ["poison", wrong]})).unwrap();
+        let error = causes(&Batch::<'_, Counters<'_>>::decode(&event).unwrap_err());
+        assert!(
+            error.contains("misconfigured") && error.contains(view) && error.contains("NEW_AND_OLD_IMAGES"),
+            "{error}"
+        );
+    }
+    // Older events and tools do not name it.
+    check_change(&with("/dynamodb/StreamViewType", None), |_| ());
+}
+
+#[test]
+fn a_record_whose_decoding_panics_is_poison() {
+    let mut panics = modify();
+    panics["dynamodb"]["NewImage"]["b_rpm_tc"] = json!({"N": "31337"});
+    let event: StreamEvent = serde_json::from_value(json!({"Records": [modify(), panics, modify()]})).unwrap();
+    let batch = Batch::<'_, Counters<'_>>::decode_by(&event, |record| {
+        assert!(!record.contains("31337"), "a record on which the decoder fails");
+        decode(record)
+    });
+    let batch = batch.unwrap();
+    let [poison] = &batch.poison[..] else { panic!("{:?}", batch.poison) };
+    assert_eq!((batch.changes.len(), poison.changes_before, poison.letter.record), (2, 1, event.records[1].get()));
+    assert_eq!(poison.sequence.map(|sequence| sequence.to_string()).as_deref(), Some(SEQUENCE));
+    assert!(poison.letter.reason.contains("panicked"), "{}", poison.letter.reason);
+}
+
+#[test]
+fn an_event_is_split_without_decoding() {
     let event: StreamEvent =
         serde_json::from_value(json!({"Records": [modify(), "poison", null, {"dynamodb": []}]})).unwrap();
     assert_eq!(event.records.len(), 4);

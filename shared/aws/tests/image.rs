@@ -24,6 +24,7 @@ use tidegate_domain::{
     },
 };
 
+const STREAM: &str = "arn:aws:dynamodb:us-east-1:123456789012:table/limits/stream/2026-01-01T00:00:00.000";
 const PK: &str = "TQ5vSMvQTm4/BUCKET#user-1#bedrock/claude#3";
 
 /// A plain bucket, as a client writes it; each test spoils or varies it.
@@ -58,6 +59,7 @@ fn number(digits: &str) -> Value {
 fn created(item: &Value) -> Value {
     json!({
         "eventName": "INSERT",
+        "eventSourceARN": STREAM,
         "dynamodb": {
             "ApproximateCreationDateTime": 1_767_223_800, "Keys": {"PK": {"S": PK}, "SK": {"S": "#STATE"}},
             "NewImage": item, "SequenceNumber": "100000000000000339564",
@@ -268,7 +270,7 @@ fn the_buckets_of_a_real_client_are_plain() {
     let records: Vec<_> =
         fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let event = StreamEvent { records };
-    let batch: Batch<'_, BucketImage<'_>> = Batch::decode(&event);
+    let batch: Batch<'_, BucketImage<'_>> = Batch::decode(&event).unwrap();
     assert!(batch.poison.is_empty() && batch.changes.len() > 100, "{:?}", batch.poison);
     let mut awaiting = BTreeSet::new();
     for change in batch.changes {

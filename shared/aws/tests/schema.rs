@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tidegate_aws::schema::{self, InvalidBucketKey, bucket, config};
 use tidegate_domain::{
     bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard},
-    sequence::SequenceNumber,
+    sequence::{Position, SequenceNumber, StreamLabel},
     time::EpochMillis,
     usage::SnapshotKey,
     window::Window,
@@ -109,7 +109,7 @@ fn each_window_has_its_own_snapshot() {
 }
 
 #[test]
-fn a_counter_takes_no_attribute_that_a_snapshot_has() {
+fn counters_have_names_of_their_own() {
     let check = |limit: &'static str, expect: &str| {
         assert_eq!(schema::snapshot_counter(&Limit::new(limit).unwrap()), expect);
     };
@@ -161,18 +161,18 @@ fn the_other_items_are_under_these_keys() {
     check(schema::tidegate_sk("keeper"), "#TIDEGATE#keeper");
     let (bucket, record) = (key("TQ5vSMvQTm4", "user-1", "api", 3), "100000000000000000001");
     let hour = Window::Hourly.containing(EpochMillis::new(HALF_PAST_TWO).unwrap());
-    let of_hour = "TQ5vSMvQTm4/BUCKET#user-1#api#3#hourly#2026-01-01T14:00:00Z#";
-    let sequence = SequenceNumber::parse(record).unwrap();
+    let stream = StreamLabel::parse("2026-01-01T00:00:00.000").unwrap();
+    let position = Position { stream, sequence: SequenceNumber::parse(record).unwrap() };
+    check(schema::redriven_pk(&bucket), "_/SYSTEM#REDRIVEN#TQ5vSMvQTm4/BUCKET#user-1#api#3");
     check(
-        schema::redriven_sk(&bucket, hour, &sequence),
-        &format!("#TIDEGATE#REDRIVEN#{of_hour}0000000000000000000{record}"),
+        schema::redriven_sk(hour, &position),
+        &format!("#TIDEGATE#REDRIVEN#hourly#2026-01-01T14:00:00Z#2026-01-01T00:00:00.000#0000000000000000000{record}"),
     );
-    check(schema::late_sk(&bucket, hour, &sequence), &format!("#TIDEGATE#LATE#{of_hour}0000000000000000000{record}"));
-    check(schema::late_prefix(&bucket, hour), &format!("#TIDEGATE#LATE#{of_hour}"));
+    assert_eq!(schema::parse_bucket_pk(&schema::redriven_pk(&bucket)), None, "it is no bucket");
 }
 
 #[test]
-fn token_tables_are_named_as_their_clients_name_them() {
+fn token_tables_have_their_clients_names() {
     let check = |base, suffix, expect| assert_eq!(schema::tokens::name(base, suffix), expect);
     check("prod", schema::tokens::NON_FUNGIBLE, "prod-non-fungible-tokens");
     check("prod-", schema::tokens::NON_FUNGIBLE, "prod-non-fungible-tokens");

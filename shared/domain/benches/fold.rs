@@ -5,7 +5,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tidegate_domain::{
     bucket::{BucketChange, BucketKey, ChangeKind, Counter, Counters, Entity, Limit, Namespace, Resource, Shard},
-    sequence::SequenceNumber,
+    sequence::{SequenceNumber, StreamLabel},
     time::EpochMillis,
     tokens::Millitokens,
     usage,
@@ -28,6 +28,7 @@ fn changes(records: u32, entities: u32) -> Result<Vec<BucketChange<'static>>, Bo
                     resource: Resource::new("bedrock/claude")?,
                     shard: Shard::new(record % 4),
                 },
+                stream: StreamLabel::parse("2026-01-01T00:00:00.000")?,
                 sequence: SequenceNumber::parse(&format!("1{record:024}"))?,
                 created: EpochMillis::new(1_767_223_800_000)?,
                 kind: ChangeKind::Updated,

@@ -2,7 +2,11 @@
 
 use std::{borrow::Cow, fmt};
 
-use crate::{sequence::SequenceNumber, time::EpochMillis, tokens::Millitokens};
+use crate::{
+    sequence::{Position, SequenceNumber, StreamLabel},
+    time::EpochMillis,
+    tokens::Millitokens,
+};
 
 /// A text that cannot be the name it was meant for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -150,6 +154,8 @@ impl BucketKey<'_> {
 pub struct BucketChange<'a, I = Counters<'a>> {
     /// The item that changed.
     pub bucket: BucketKey<'a>,
+    /// The stream of the record.
+    pub stream: StreamLabel,
     /// The record's place in the stream.
     pub sequence: SequenceNumber,
     /// When the change happened (the record's creation time, whole seconds on AWS).
@@ -160,6 +166,14 @@ pub struct BucketChange<'a, I = Counters<'a>> {
     pub old: I,
     /// The item after; empty if it was removed.
     pub new: I,
+}
+
+impl<I> BucketChange<'_, I> {
+    /// The record's place in the streams of its table.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        Position { stream: self.stream, sequence: self.sequence }
+    }
 }
 
 /// What happened to an item.

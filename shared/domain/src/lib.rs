@@ -11,10 +11,10 @@
 //! | [`fleet`] | workers by AWS's rule and the aggregator of [`rates`], simulated, and what the rule comes to |
 //! | [`pressure`] | whether a bucket's shards are written too hard, and whether more shards would help |
 //! | [`rates`] | what a fleet of workers reads and writes together, from the reports that count |
-//! | [`redrive`] | whether a record that was parked or given up is still to be counted |
+//! | [`redrive`] | whether a record that was parked or discarded is still to be counted |
 //! | [`refill`] | what has accrued, and whether a write pays |
 //! | [`repair`] | aligns shards with shard 0, and moves tokens to a dry shard |
-//! | [`sequence`] | [`sequence::SequenceNumber`]: the order of a stream's records |
+//! | [`sequence`] | [`sequence::Position`]: the order of a table's records, also across its streams |
 //! | [`split`] | how missing shards come into being in one transaction |
 //! | [`state`] | [`state::BucketState`]: a bucket item as a whole, and a shard's share of a limit |
 //! | [`sweep`] | when a token of a running resource goes, and on which condition |
@@ -31,7 +31,7 @@
 //! ```
 //! use tidegate_domain::{
 //!     bucket::{BucketChange, BucketKey, ChangeKind, Counter, Counters, Entity, Limit, Namespace, Resource, Shard},
-//!     sequence::SequenceNumber,
+//!     sequence::{SequenceNumber, StreamLabel},
 //!     time::EpochMillis,
 //!     tokens::{Millitokens, Tokens},
 //!     usage,
@@ -50,6 +50,7 @@
 //! };
 //! let created = BucketChange {
 //!     bucket: bucket.clone(),
+//!     stream: StreamLabel::parse("2026-01-01T00:00:00.000")?,
 //!     sequence: SequenceNumber::parse("100000000000000000001")?,
 //!     created: EpochMillis::new(1_767_276_180_000)?,
 //!     kind: ChangeKind::Created,

@@ -1,4 +1,4 @@
-//! Sequence numbers: the order of a stream's records.
+//! Positions in a table's streams: the order of its records, also across streams.
 
 use std::{
     cmp::Ordering,
@@ -17,6 +17,88 @@ use std::{
 pub struct SequenceNumber {
     padded: [u8; Self::DIGITS],
     start: u8,
+}
+
+/// The label of a stream: the moment at which it was enabled, like `2026-01-01T00:00:00.000`. A table that is restored, or
+/// whose stream is disabled and enabled again, gets another stream with a later label, whose sequence numbers may be lower.
+///
+/// AWS: [`StreamDescription.StreamLabel`](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_streams_StreamDescription.html).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamLabel([u8; Self::LENGTH]);
+
+/// A text that is not the label of a stream.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{value:?} is not a stream label like 2026-01-01T00:00:00.000")]
+pub struct InvalidStreamLabel {
+    value: String,
+}
+
+impl StreamLabel {
+    /// The length of every label: then the order of the texts is the order of the moments.
+    const LENGTH: usize = 23;
+
+    /// Reads a label.
+    ///
+    /// # Errors
+    /// [`InvalidStreamLabel`], which quotes the text, unless it is a date and a time with milliseconds.
+    pub fn parse(text: &str) -> Result<Self, InvalidStreamLabel> {
+        let invalid = || InvalidStreamLabel { value: text.to_owned() };
+        let bytes: [u8; Self::LENGTH] = text.as_bytes().try_into().map_err(|_| invalid())?;
+        let fits = bytes.iter().zip(b"0000-00-00T00:00:00.000").all(|(byte, shape)| match shape {
+            b'0' => byte.is_ascii_digit(),
+            other => byte == other,
+        });
+        if fits { Ok(Self(bytes)) } else { Err(invalid()) }
+    }
+
+    /// The label as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // The bytes are ASCII by construction, so the fallback is never taken.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for StreamLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for StreamLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamLabel({self})")
+    }
+}
+
+/// A record's place in the streams of its table: every record of a later stream comes after all of an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// The stream.
+    pub stream: StreamLabel,
+    /// The place in it.
+    pub sequence: SequenceNumber,
+}
+
+impl Position {
+    /// The stored form, `{label}#{40 digits}`: its order as text is the order of the positions.
+    #[must_use]
+    pub fn stored(&self) -> String {
+        format!("{}#{}", self.stream, self.sequence.padded())
+    }
+
+    /// Reads the stored form; `None` if the text is not one.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Option<Self> {
+        let (stream, sequence) = text.split_once('#')?;
+        Some(Self { stream: StreamLabel::parse(stream).ok()?, sequence: SequenceNumber::parse(sequence).ok()? })
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of stream {}", self.sequence, self.stream)
+    }
 }
 
 /// A text that is no sequence number.
@@ -122,7 +204,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn other_labels_are_refused_and_quoted() {
+        assert_eq!(StreamLabel::parse("2026-01-01T00:00:00.000").unwrap().as_str(), "2026-01-01T00:00:00.000");
+        for text in ["", "2026-01-01T00:00:00Z", "2026-01-01 00:00:00.000", "2026-01-01T00:00:00.0000", "table/limits"]
+        {
+            let error = StreamLabel::parse(text).unwrap_err();
+            assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
+        }
+    }
+
+    fn label() -> impl Strategy<Value = StreamLabel> {
+        "20[0-9]{2}-0[1-9]-[12][0-9]T[01][0-9]:[0-5][0-9]:[0-5][0-9]\\.[0-9]{3}"
+            .prop_map(|label| StreamLabel::parse(&label).unwrap())
+    }
+
     proptest! {
+        /// A later stream's records come after all of an earlier one's, whatever their numbers.
+        #[test]
+        fn the_stored_order_is_by_stream_first(a in label(), b in label(), x in "[1-9][0-9]{20,39}", y in "[1-9][0-9]{20,39}") {
+            let [x, y] = [x, y].map(|sequence| SequenceNumber::parse(&sequence).unwrap());
+            let (first, second) = (Position { stream: a, sequence: x }, Position { stream: b, sequence: y });
+            let expect = a.as_str().cmp(b.as_str()).then(x.cmp(&y));
+            prop_assert_eq!(first.cmp(&second), expect);
+            prop_assert_eq!(first.stored().cmp(&second.stored()), expect);
+            prop_assert_eq!(Position::from_stored(&first.stored()), Some(first));
+        }
+
         #[test]
         fn order_is_by_length_then_text(a in "[1-9][0-9]{20,39}", b in "[1-9][0-9]{20,39}") {
             let (x, y) = (SequenceNumber::parse(&a).unwrap(), SequenceNumber::parse(&b).unwrap());

@@ -1,10 +1,11 @@
 //! Usage: what was consumed, by entity, resource and period, counted exactly once.
 //!
 //! A stream delivers at least once: a batch may come again, whole, cut differently, or twice at the
-//! same time. So each snapshot keeps, for each bucket shard that it counted, the sequence number of
-//! the last record it holds (a watermark). Records of one bucket item arrive in order, so what is at
-//! or below the watermark is in, and what is above it is not; and a snapshot's counters and its
-//! watermarks change in one conditional write, so a crash leaves both or neither.
+//! same time. So each snapshot keeps, for each bucket shard that it counted, the position of the last
+//! record it holds (a watermark). Records of one bucket item arrive in order, so what is at or below the
+//! watermark is in, and what is above it is not. A snapshot's counters and its watermarks change in one
+//! conditional write, so a crash leaves both or neither. A position names its stream, because a new
+//! stream of the same table may number its records anew.
 //!
 //! [`fold`] makes the postings of a batch, [`Posting::beyond`] drops what a snapshot already holds.
 
@@ -15,15 +16,14 @@ use std::{
 };
 
 use crate::{
-    bucket::{BucketChange, BucketKey, ChangeKind, Entity, Limit, Namespace, Resource, Shard},
-    sequence::SequenceNumber,
-    time::EpochMillis,
+    bucket::{BucketChange, ChangeKind, Entity, Limit, Namespace, Resource, Shard},
+    sequence::{Position, SequenceNumber},
     tokens::Tokens,
     window::{Period, Window},
 };
 
-/// The last sequence number that a snapshot holds, by bucket shard.
-pub type Watermarks = BTreeMap<Shard, SequenceNumber>;
+/// The position of the last record that a snapshot holds, by bucket shard.
+pub type Watermarks = BTreeMap<Shard, Position>;
 
 /// Folds a batch of changes into one posting for each snapshot that they add to, in the order in
 /// which the snapshots first appear. Changes without consumption add to none; a record that is in the
@@ -51,8 +51,8 @@ pub fn fold<'a>(changes: &[BucketChange<'a>], windows: &[Window]) -> Vec<Posting
     }
     for posting in &mut postings {
         for source in posting.sources.values_mut() {
-            source.sort_by_key(|consumption| consumption.sequence);
-            source.dedup_by_key(|consumption| consumption.sequence);
+            source.sort_by_key(|consumption| consumption.position);
+            source.dedup_by_key(|consumption| consumption.position);
         }
     }
     postings
@@ -75,7 +75,7 @@ pub struct SnapshotKey<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posting<'a> {
     snapshot: SnapshotKey<'a>,
-    /// By bucket shard, ascending by sequence number, never empty.
+    /// By bucket shard, ascending by position, never empty.
     sources: BTreeMap<Shard, Vec<Arc<Consumption<'a>>>>,
 }
 
@@ -86,41 +86,18 @@ impl<'a> Posting<'a> {
         &self.snapshot
     }
 
-    /// The bucket shards that the consumption came from, each with its lowest and highest sequence
-    /// number. A write is right if, for each of them, the snapshot's watermark is below the lowest;
+    /// The bucket shards that the consumption came from, each with its lowest and highest position. A write is right if, for each of them, the snapshot's watermark is below the lowest;
     /// it must then set the watermark to the highest.
     pub fn sources(&self) -> impl Iterator<Item = (Shard, Span)> {
         self.sources.iter().filter_map(|(shard, source)| {
-            let (first, last) = (source.first()?.sequence, source.last()?.sequence);
+            let (first, last) = (source.first()?.position, source.last()?.position);
             Some((*shard, Span { first, last }))
         })
     }
 
     /// The sequence numbers of all records that the posting counts.
     pub fn sequences(&self) -> impl Iterator<Item = SequenceNumber> {
-        self.sources.values().flatten().map(|consumption| consumption.sequence)
-    }
-
-    /// The bucket item, the sequence number and the posting of each single record, ascending within an item.
-    pub fn records(&self) -> impl Iterator<Item = (BucketKey<'a>, SequenceNumber, Self)> {
-        let SnapshotKey { namespace, entity, resource, .. } = &self.snapshot;
-        let bucket = move |shard| BucketKey {
-            namespace: namespace.clone(),
-            entity: entity.clone(),
-            resource: resource.clone(),
-            shard,
-        };
-        let all = self.sources.iter().flat_map(|(shard, source)| source.iter().map(|record| (*shard, record)));
-        all.map(move |(shard, record)| {
-            let sources = [(shard, vec![Arc::clone(record)])].into();
-            (bucket(shard), record.sequence, Self { snapshot: self.snapshot.clone(), sources })
-        })
-    }
-
-    /// When the oldest of the records happened.
-    #[must_use]
-    pub fn oldest(&self) -> Option<EpochMillis> {
-        self.sources.values().flatten().map(|consumption| consumption.created).min()
+        self.sources.values().flatten().map(|consumption| consumption.position.sequence)
     }
 
     /// The sums to add to the snapshot's counters.
@@ -139,14 +116,23 @@ impl<'a> Posting<'a> {
         tally
     }
 
-    /// What of the posting a snapshot with these watermarks does not hold yet; `None` if it holds all.
+    /// The bucket shard and the position of each record that the posting counts.
+    pub fn records(&self) -> impl Iterator<Item = (Shard, Position)> {
+        self.sources.iter().flat_map(|(shard, source)| source.iter().map(|record| (*shard, record.position)))
+    }
+
+    /// The part of the posting that a snapshot with these watermarks does not hold yet; `None` if it holds all.
     #[must_use]
     pub fn beyond(&self, watermarks: &Watermarks) -> Option<Self> {
+        self.only(|shard, record| watermarks.get(&shard).is_none_or(|watermark| record > *watermark))
+    }
+
+    /// The part of the posting that counts the records that are to be kept; `None` if there are none.
+    #[must_use]
+    pub fn only(&self, keep: impl Fn(Shard, Position) -> bool) -> Option<Self> {
         let mut rest = self.clone();
         rest.sources.retain(|shard, source| {
-            if let Some(watermark) = watermarks.get(shard) {
-                source.drain(..source.partition_point(|consumption| consumption.sequence <= *watermark));
-            }
+            source.retain(|record| keep(*shard, record.position));
             !source.is_empty()
         });
         (!rest.sources.is_empty()).then_some(rest)
@@ -164,13 +150,13 @@ impl<'a> Posting<'a> {
     }
 }
 
-/// The lowest and the highest sequence number of one bucket shard in a posting.
+/// The lowest and the highest position of one bucket shard in a posting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The lowest.
-    pub first: SequenceNumber,
+    pub first: Position,
     /// The highest.
-    pub last: SequenceNumber,
+    pub last: Position,
 }
 
 /// Sums for one snapshot.
@@ -187,8 +173,7 @@ pub struct Tally<'a> {
 /// What one record adds to usage.
 #[derive(Debug, PartialEq, Eq)]
 struct Consumption<'a> {
-    sequence: SequenceNumber,
-    created: EpochMillis,
+    position: Position,
     limits: Vec<LimitConsumption<'a>>,
 }
 
@@ -219,7 +204,7 @@ impl<'a> Consumption<'a> {
                 });
             }
         }
-        (!limits.is_empty()).then_some(Self { sequence: change.sequence, created: change.created, limits })
+        (!limits.is_empty()).then_some(Self { position: change.position(), limits })
     }
 }
 
@@ -237,7 +222,9 @@ fn add<'a, N: Default + std::ops::AddAssign>(sums: &mut BTreeMap<Limit<'a>, N>, 
 mod tests {
     use super::*;
     use crate::{
-        bucket::{Counter, Counters},
+        bucket::{BucketKey, Counter, Counters},
+        sequence::StreamLabel,
+        time::EpochMillis,
         tokens::Millitokens,
     };
 
@@ -260,6 +247,7 @@ mod tests {
                 resource: Resource::new("api").unwrap(),
                 shard: Shard::new(0),
             },
+            stream: StreamLabel::parse("2026-01-01T00:00:00.000").unwrap(),
             sequence: SequenceNumber::parse("100000000000000000001").unwrap(),
             created: EpochMillis::new(1_767_225_600_000).unwrap(),
             kind,
@@ -320,8 +308,10 @@ mod tests {
         };
         let numbers = ["100000000000000000007", "100000000000000000003", "100000000000000000005"];
         let postings = fold(&numbers.map(at), &[Window::Daily]);
-        let spans: Vec<_> =
-            postings[0].sources().map(|(_, span)| (span.first.to_string(), span.last.to_string())).collect();
+        let spans: Vec<_> = postings[0]
+            .sources()
+            .map(|(_, span)| (span.first.sequence.to_string(), span.last.sequence.to_string()))
+            .collect();
         assert_eq!(spans, [(numbers[1].to_owned(), numbers[0].to_owned())]);
     }
 

@@ -1,8 +1,9 @@
 //! The law of the rollup: however a stream is delivered, the snapshots hold what happened, once.
 //!
-//! The model is a stream shard with its checkpoint, a table that writes conditionally, and
-//! deliveries that are cut anywhere, come again, run side by side, stall and crash between two
-//! writes. The truth is counted apart from the code under test, from the events themselves.
+//! The model has stream shards with checkpoints: two, one of which splits, and then another stream of the same table. A
+//! shard is read when its parents are done. A table writes conditionally, and deliveries are cut anywhere, come again, run
+//! side by side, stall and crash between two writes. The truth is counted apart from the code under test, from the
+//! events themselves.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use tidegate_domain::{
     bucket::{BucketChange, BucketKey, ChangeKind, Counter, Counters, Entity, Limit, Namespace, Resource, Shard},
-    sequence::SequenceNumber,
+    sequence::{SequenceNumber, StreamLabel},
     time::EpochMillis,
     tokens::Millitokens,
     usage::{self, Posting, Watermarks},
@@ -42,8 +43,8 @@ fn event() -> impl Strategy<Value = Event> {
 /// What the stream and its consumer go through; indices are taken modulo what there is.
 #[derive(Clone, Debug)]
 enum Step {
-    /// The event source mapping delivers the next `records` records from its checkpoint.
-    Deliver { records: usize },
+    /// The event source mapping delivers the next `records` records of a stream shard from its checkpoint.
+    Deliver { lane: usize, records: usize },
     /// A delivery that is under way makes one write.
     Write { delivery: usize, posting: usize },
     /// A delivery that is under way is answered, if it is done, and moves the checkpoint.
@@ -56,7 +57,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        3 => (1..12_usize).prop_map(|records| Step::Deliver { records }),
+        6 => (0..LANES, 1..12_usize).prop_map(|(lane, records)| Step::Deliver { lane, records }),
         12 => (any::<usize>(), any::<usize>()).prop_map(|(delivery, posting)| Step::Write { delivery, posting }),
         4 => any::<usize>().prop_map(|delivery| Step::Answer { delivery }),
         1 => any::<usize>().prop_map(|delivery| Step::Forget { delivery }),
@@ -106,8 +107,45 @@ fn key(posting: &Posting<'_>) -> (String, String) {
     (snapshot.entity.to_string(), format!("{} {}", snapshot.period.window(), snapshot.period))
 }
 
+/// The stream shards: two of the first stream, the child of the left one, and one of the second stream.
+const LANES: usize = 4;
+const PARENTS: [&[usize]; LANES] = [&[], &[], &[0], &[1, 2]];
+
+/// A stream shard: its records, and how many of them are done.
+#[derive(Default)]
+struct Lane {
+    changes: Vec<BucketChange<'static>>,
+    checkpoint: usize,
+}
+
+impl Lane {
+    fn is_done(&self) -> bool {
+        self.checkpoint == self.changes.len()
+    }
+}
+
+/// Sorts the changes by stream shard: the left one splits at `split`, and the second stream, whose numbers are lower,
+/// begins at `restart`.
+fn lanes(changes: Vec<BucketChange<'static>>, split: usize, restart: usize) -> [Lane; LANES] {
+    let mut lanes = <[Lane; LANES]>::default();
+    for (at, mut change) in changes.into_iter().enumerate() {
+        let lane = match change.bucket.shard.get() {
+            _ if at >= split + restart => 3,
+            2 => 1,
+            _ => 2 * usize::from(at >= split),
+        };
+        if lane == 3 {
+            change.stream = StreamLabel::parse("2026-01-01T00:00:00.001").unwrap();
+            change.sequence = SequenceNumber::parse(&format!("1{at:020}")).unwrap();
+        }
+        lanes[lane].changes.push(change);
+    }
+    lanes
+}
+
 /// One invocation: what it still has to write.
 struct Delivery<'a> {
+    lane: usize,
     start: usize,
     end: usize,
     /// Whether the event source mapping still waits for it.
@@ -146,6 +184,7 @@ fn play(events: &[Event]) -> (Vec<BucketChange<'static>>, Books) {
                 resource: Resource::new("api").unwrap(),
                 shard: Shard::new(event.shard),
             },
+            stream: StreamLabel::parse("2026-01-01T00:00:00.000").unwrap(),
             sequence: SequenceNumber::parse(&format!("1{at:024}")).unwrap(),
             created,
             kind,
@@ -188,9 +227,9 @@ fn counter(consumed: i64) -> Counter {
     Counter { consumed: Millitokens::new(consumed), overdrawn: false }
 }
 
-fn deliver<'a>(changes: &[BucketChange<'a>], start: usize, records: usize) -> Delivery<'a> {
+fn deliver<'a>(changes: &[BucketChange<'a>], lane: usize, start: usize, records: usize) -> Delivery<'a> {
     let end = (start + records).min(changes.len());
-    Delivery { start, end, awaited: true, postings: usage::fold(&changes[start..end], &Window::ALL) }
+    Delivery { lane, start, end, awaited: true, postings: usage::fold(&changes[start..end], &Window::ALL) }
 }
 
 /// One attempt at one posting; it stays with the delivery, reduced, if a part was in already.
@@ -207,6 +246,12 @@ fn attempt(table: &mut Table, postings: &mut Vec<Posting<'_>>, at: usize) {
     }
 }
 
+fn attempt_all(table: &mut Table, delivery: &mut Delivery<'_>) {
+    while !delivery.postings.is_empty() {
+        attempt(table, &mut delivery.postings, 0);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -214,19 +259,23 @@ proptest! {
     fn any_delivery_gives_the_same_books(
         events in prop::collection::vec(event(), 1..60),
         steps in prop::collection::vec(step(), 0..200),
+        split in 0..40_usize,
+        restart in 0..40_usize,
     ) {
         let (changes, books) = play(&events);
+        let mut lanes = lanes(changes, split, restart);
         let mut table = Table::default();
-        let mut checkpoint = 0;
         let mut deliveries: Vec<Delivery<'_>> = Vec::new();
         for step in steps {
             let pick = |at: usize, of: usize| (of > 0).then(|| at % of);
             match step {
-                // One batch of a stream shard at a time, but for those that were given up.
-                Step::Deliver { records } if !deliveries.iter().any(|delivery| delivery.awaited) => {
-                    deliveries.push(deliver(&changes, checkpoint, records));
+                Step::Deliver { lane, records } => {
+                    // One batch of a stream shard at a time, but for those that were given up, and parents first.
+                    let is_busy = deliveries.iter().any(|delivery| delivery.lane == lane && delivery.awaited);
+                    if !is_busy && PARENTS[lane].iter().all(|parent| lanes[*parent].is_done()) {
+                        deliveries.push(deliver(&lanes[lane].changes, lane, lanes[lane].checkpoint, records));
+                    }
                 }
-                Step::Deliver { .. } => {}
                 Step::Write { delivery, posting } => {
                     let Some(delivery) = pick(delivery, deliveries.len()).map(|at| &mut deliveries[at]) else { continue };
                     let Some(posting) = pick(posting, delivery.postings.len()) else { continue };
@@ -234,14 +283,14 @@ proptest! {
                 }
                 Step::Answer { delivery } => {
                     let Some(at) = pick(delivery, deliveries.len()) else { continue };
-                    let Delivery { start, end, awaited, postings } = deliveries.swap_remove(at);
+                    let Delivery { lane, start, end, awaited, postings } = deliveries.swap_remove(at);
                     if awaited {
                         // What was not written by the deadline is reported: its lowest sequence number.
                         let lowest = postings.iter().flat_map(Posting::sequences).min();
-                        checkpoint = match lowest {
+                        lanes[lane].checkpoint = match lowest {
                             None => end,
                             Some(lowest) => {
-                                let failed = changes.iter().position(|change| change.sequence == lowest).unwrap();
+                                let failed = lanes[lane].changes.iter().position(|change| change.sequence == lowest).unwrap();
                                 prop_assert!(start <= failed && failed < end);
                                 failed
                             }
@@ -260,13 +309,12 @@ proptest! {
                 }
             }
         }
-        // In the end the stream is drained, with the deliveries that were given up still at work.
-        deliveries.push(deliver(&changes, checkpoint, changes.len()));
-        for delivery in deliveries.iter_mut().rev() {
-            while !delivery.postings.is_empty() {
-                attempt(&mut table, &mut delivery.postings, 0);
-            }
+        // In the end the streams are drained, parents first, and then the deliveries that were given up go on.
+        for (lane, Lane { changes, checkpoint }) in lanes.iter().enumerate() {
+            deliveries.insert(0, deliver(changes, lane, *checkpoint, changes.len()));
+            attempt_all(&mut table, &mut deliveries[0]);
         }
+        deliveries.iter_mut().for_each(|delivery| attempt_all(&mut table, delivery));
         prop_assert_eq!(table.snapshots, books);
     }
 
@@ -283,4 +331,22 @@ proptest! {
         }
         prop_assert_eq!(table.snapshots, books);
     }
+}
+
+/// A restored table numbers its records anew: they count beside those of the stream before.
+#[test]
+fn a_later_stream_counts_again_the_same_never() {
+    let event = Event { entity: 0, shard: 0, minutes: 1, taken: [1000, 0], removes: false };
+    let (changes, _) = play(&vec![event; 3]);
+    let mut table = Table::default();
+    let mut deliver = |label: &str| {
+        let mut changes = changes.clone();
+        changes.iter_mut().for_each(|change| change.stream = StreamLabel::parse(label).unwrap());
+        let mut postings = usage::fold(&changes, &[Window::Monthly]);
+        attempt(&mut table, &mut postings, 0);
+        assert_eq!(postings, []);
+        table.snapshots.values().map(|snapshot| snapshot.events).sum::<u64>()
+    };
+    let (first, later) = ("2026-01-01T00:00:00.000", "2026-01-01T00:00:00.001");
+    assert_eq!([first, first, later, later, first].map(&mut deliver), [3, 3, 6, 6, 6]);
 }

@@ -13,7 +13,7 @@ use tidegate_domain::{
     activity,
     bucket::{BucketChange, BucketKey, ChangeKind, Entity, InvalidName, Limit, Namespace, Resource, Shard},
     refill::{self, Decision, Refill},
-    sequence::SequenceNumber,
+    sequence::{SequenceNumber, StreamLabel},
     state::{BucketImage, BucketState, LimitState, ShardCount, Terms},
     tokens::Millitokens,
 };
@@ -332,9 +332,12 @@ impl Simulation<'_> {
         change(&mut self.shards[shard], &self.limits);
         let Some(old) = old else { return };
         self.sequence += 1;
-        let Ok(sequence) = SequenceNumber::parse(&format!("{:021}", self.sequence)) else { return };
+        let stream = StreamLabel::parse("2026-01-01T00:00:00.000");
+        let sequence = SequenceNumber::parse(&format!("{:021}", self.sequence));
+        let (Ok(stream), Ok(sequence)) = (stream, sequence) else { return };
         self.records.push(BucketChange {
             bucket: self.key.at(Shard::new(u32::try_from(shard).unwrap_or_default())),
+            stream,
             sequence,
             // In whole seconds, as on AWS.
             created: time(self.now - self.now.rem_euclid(SECOND)),

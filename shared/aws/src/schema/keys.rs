@@ -2,7 +2,7 @@
 
 use tidegate_domain::{
     bucket::{BucketKey, Entity, InvalidName, Namespace, Resource, Shard},
-    sequence::SequenceNumber,
+    sequence::Position,
     usage::SnapshotKey,
     window::{Period, Window},
 };
@@ -144,27 +144,17 @@ pub fn namespace_id_sk(namespace: &Namespace<'_>) -> String {
     format!("{}{namespace}", system::NAMESPACE_ID)
 }
 
-/// Ours. The sort key of the marker that a record of a bucket item was redriven into the snapshot of a period.
+/// Ours. The partition key of the markers of a bucket item's redriven records. Each bucket item has a partition of its
+/// own: a single one would take about 500 markers per second for the whole table.
 #[must_use]
-pub fn redriven_sk(bucket: &BucketKey<'_>, period: Period, record: &SequenceNumber) -> String {
-    tidegate_sk(&format!("{}{}{}", system::REDRIVEN, of_period(bucket, period), record.padded()))
+pub fn redriven_pk(bucket: &BucketKey<'_>) -> String {
+    format!("{}{}{}", system::PARTITION, system::REDRIVEN, bucket_pk(bucket))
 }
 
-/// Ours. The sort key of a late span: records of a bucket item that were counted in the snapshot of a period, from
-/// `first` on. Those of one item and period are in stream order.
+/// Ours. The sort key of the marker that a record was redriven into the snapshot of a period.
 #[must_use]
-pub fn late_sk(bucket: &BucketKey<'_>, period: Period, first: &SequenceNumber) -> String {
-    format!("{}{}", late_prefix(bucket, period), first.padded())
-}
-
-/// Ours. What the sort keys of all late spans of a bucket item and a period begin with.
-#[must_use]
-pub fn late_prefix(bucket: &BucketKey<'_>, period: Period) -> String {
-    tidegate_sk(&format!("{}{}", system::LATE, of_period(bucket, period)))
-}
-
-fn of_period(bucket: &BucketKey<'_>, period: Period) -> String {
-    format!("{}#{}#{period}#", bucket_pk(bucket), period.window())
+pub fn redriven_sk(period: Period, record: &Position) -> String {
+    tidegate_sk(&format!("{}{}#{period}#{}", system::REDRIVEN, period.window(), record.stored()))
 }
 
 /// Ours. The sort key of an item of our own.

@@ -1,4 +1,5 @@
-//! Keys of the items that belong to no namespace. All are in one partition, and so are ours.
+//! Keys of the items that belong to no namespace. All are in one partition, and so are ours, except the markers of
+//! redriven records.
 
 /// The partition key: that of the system of `_`, an id that no namespace has.
 pub const PARTITION: &str = "_/SYSTEM#";
@@ -16,13 +17,9 @@ pub const TIDEGATE: &str = "#TIDEGATE#";
 pub const SHARDED: &str = "SHARDED#";
 /// Ours. The name of the item that keeps where the last repair stopped.
 pub const REPAIR: &str = "REPAIR";
-/// Ours. Prefix of the name of a marker that a record was redriven into a snapshot: [`redriven_sk`](super::redriven_sk).
+/// Ours. In the keys of a marker that a record was redriven into a snapshot: [`redriven_pk`](super::redriven_pk),
+/// [`redriven_sk`](super::redriven_sk).
 pub const REDRIVEN: &str = "REDRIVEN#";
-/// Ours. Prefix of the name of a late span: [`late_sk`](super::late_sk).
-pub const LATE: &str = "LATE#";
-
-/// Ours. Of a late span: the last record that was counted, as 40 digits; the first is in its key.
-pub const LAST: &str = "last";
 
 /// Ours. Of a registry entry: how many shards the bucket was given last.
 pub const SHARDS: &str = "shards";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use tidegate_domain::{
     bucket::{BucketChange, BucketKey, ChangeKind, Entity, Limit, Namespace, Resource, Shard},
-    sequence::SequenceNumber,
+    sequence::{SequenceNumber, StreamLabel},
     state::{BucketImage, BucketState, LimitState, ShardCount, Terms, Unfamiliar},
     time::EpochMillis,
     tokens::Millitokens,
@@ -183,6 +183,7 @@ impl World {
                 resource: Resource::new("api").unwrap(),
                 shard,
             },
+            stream: StreamLabel::parse("2026-01-01T00:00:00.000").unwrap(),
             sequence: SequenceNumber::parse(&format!("1{:024}", self.stream.len())).unwrap(),
             created: time(self.now / 1000 * 1000),
             // The keeper goes by the images.
