@@ -15,7 +15,6 @@
 //! | [`keeper`] | the same clients with the bucket keeper and without it, side by side |
 //! | [`rates`] | workers and the rate aggregator, simulated: the fleet's total against its cap |
 //! | [`tokens`] | clients that start resources, and the token sweeper that frees their tokens, or does not |
-//! | [`redrive`] | counts what is in the dead-letter queue: a command for operators |
 //! | [`progress`], [`verdict`], `sparkline` | what a person sees of it |
 //! | `process` | a function's binary as Lambda runs it, driven by a test (Linux) |
 //! | `bench` | a function's release binary, measured from outside (Linux) |
@@ -35,7 +34,6 @@ pub mod progress;
 pub mod pump;
 pub mod queue;
 pub mod rates;
-pub mod redrive;
 pub mod rollup;
 pub mod s3;
 pub mod services;

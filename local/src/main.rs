@@ -11,7 +11,7 @@ use tidegate_aws::{
 use tidegate_local::{
     keeper,
     progress::Progress,
-    rates, redrive, rollup,
+    rates, rollup,
     s3::{EmbeddedS3, workers::Workers},
     services::Services,
     tokens, verdict,
@@ -44,8 +44,6 @@ enum Command {
     Tokens(tokens::Options),
     /// Shows what workers make of the rate aggregator's summary, in simulated time: drawn, and in figures
     Rates(rates::Options),
-    /// Counts what usage-rollup's dead-letter queue holds, once; works on your account, or any endpoint
-    Redrive(redrive::Options),
     /// Measures a function's release binary: start, CPU, memory, calls
     #[cfg(target_os = "linux")]
     Bench(tidegate_local::bench::Options),
@@ -103,7 +101,6 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::KeeperCosts(options)) => keeper::costs::demonstrate(options).map(ExitCode::from),
         Some(Command::Tokens(options)) => Box::pin(tokens::demonstrate(&options)).await.map(ExitCode::from),
         Some(Command::Rates(options)) => rates::demonstrate(&options).map(ExitCode::from),
-        Some(Command::Redrive(options)) => Box::pin(redrive::command(options)).await.map(ExitCode::from),
         #[cfg(target_os = "linux")]
         Some(Command::Bench(options)) => tidegate_local::bench::run(options).await.map(|()| ExitCode::SUCCESS),
         None => roll_up(cli.rollup, cli.place).await,

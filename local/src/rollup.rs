@@ -72,7 +72,6 @@ const STEP: i64 = 17 * 60 * 1000;
 /// Of the faults, the share that is poison.
 const POISON: f64 = 0.01;
 const RETENTION_DAYS: u16 = 90;
-const GIVE_UP_AFTER: Duration = Duration::from_hours(6);
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 
 /// How a run ended.
@@ -215,7 +214,6 @@ pub fn function(services: &Services, http: &FaultyHttp) -> Arc<UsageRollup> {
         windows: Window::ALL.to_vec(),
         snapshots: Snapshots::new(dynamodb, &services.table, RETENTION_DAYS),
         dead_letters: Some(DeadLetterQueue::new(sqs, services.queue.url(), "usage-rollup")),
-        give_up_after: GIVE_UP_AFTER,
         concurrency: CONCURRENCY,
     })
 }

@@ -4,7 +4,7 @@ use aws_config::SdkConfig;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use tidegate_aws::{
     client,
-    dead_letters::{DeadLetter, DeadLetterQueue},
+    dead_letters::{self, DeadLetter, DeadLetterQueue},
 };
 
 use super::*;
@@ -28,8 +28,7 @@ async fn send(queue: &EmbeddedQueue, config: &SdkConfig, body: &str) -> Result<S
 async fn keeps_what_the_dead_letter_queue_parks() {
     let (queue, config) = queue().await;
     let parked = DeadLetterQueue::new(client::sqs(&config), queue.url(), "usage-rollup");
-    let letter =
-        DeadLetter { record: r#"{"eventID":"1"}"#, reason: "no keys".to_owned(), snapshot: None, unsure: false };
+    let letter = DeadLetter { record: r#"{"eventID":"1"}"#, reason: "no keys".to_owned(), snapshot: None };
     parked.park(&letter).await.unwrap();
     let expected = Message {
         body: letter.record.to_owned(),
@@ -50,7 +49,7 @@ async fn takes_a_mebibyte_and_not_a_byte_more() {
     assert_eq!(queue.messages().len(), 1);
 
     let parked = DeadLetterQueue::new(client::sqs(&config), queue.url(), "usage-rollup");
-    let letter = DeadLetter { record: &longest, reason: "attributes count".to_owned(), snapshot: None, unsure: false };
+    let letter = DeadLetter { record: &longest, reason: "attributes count".to_owned(), snapshot: None };
     assert!(parked.park(&letter).await.is_err());
     assert_eq!(queue.messages().len(), 1);
 }
@@ -64,7 +63,7 @@ async fn refuses_when_told_to() {
     assert_eq!((queue.refused(), queue.messages().len()), (1, 0));
 
     let parked = DeadLetterQueue::new(client::sqs(&config), queue.url(), "usage-rollup");
-    let letter = DeadLetter { record: "second", reason: "none".to_owned(), snapshot: None, unsure: false };
+    let letter = DeadLetter { record: "second", reason: "none".to_owned(), snapshot: None };
     assert!(parked.park(&letter).await.is_err());
     assert_eq!((queue.refused(), queue.messages().len()), (2, 0));
 
@@ -90,28 +89,28 @@ async fn knows_no_other_queue() {
 }
 
 #[tokio::test]
-async fn a_message_is_hidden_from_others_until_it_is_given_back_or_gone_for_good() {
+async fn a_message_is_hidden_until_given_back() {
     let (queue, config) = queue().await;
     let letters = DeadLetterQueue::new(client::sqs(&config), queue.url(), "usage-rollup");
-    let letter =
-        |record| DeadLetter { record, reason: "none".to_owned(), snapshot: Some("PK SK".to_owned()), unsure: true };
+    let letter = |record| DeadLetter { record, reason: "none".to_owned(), snapshot: Some("PK SK".to_owned()) };
     for record in ["first", "second"] {
         letters.park(&letter(record)).await.unwrap();
     }
     let receive = async || letters.receive(Duration::from_mins(1), Duration::ZERO).await.unwrap();
-    let received = [receive().await.unwrap(), receive().await.unwrap()];
-    assert_eq!(received.each_ref().map(|message| message.body.as_str()), ["first", "second"]);
+    let received = receive().await;
+    assert_eq!(received.iter().map(|message| message.body.as_str()).collect::<Vec<_>>(), ["first", "second"]);
     let attributes: BTreeMap<_, _> = received[0].attributes.clone().into_iter().collect();
-    let expected = [("function", "usage-rollup"), ("reason", "none"), ("snapshot", "PK SK"), ("unsure", "true")];
+    let expected = [("function", "usage-rollup"), ("reason", "none"), ("snapshot", "PK SK")];
     assert_eq!(attributes, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
-    assert_eq!(receive().await, None);
+    assert_eq!(receive().await, []);
 
-    letters.delete(&received[0]).await.unwrap();
-    letters.give_back(&received[1]).await.unwrap();
-    let again = receive().await.unwrap();
+    let delete = async |message: &dead_letters::Message| letters.delete(vec![message.clone()]).await.remove(0).1;
+    delete(&received[0]).await.unwrap();
+    letters.give_back(vec![received[1].clone()]).await.remove(0).1.unwrap();
+    let [again] = &receive().await[..] else { panic!("one message") };
     assert_eq!((&again.id, queue.messages().len()), (&received[1].id, 1));
     // It was received anew, so the receipt of the first time no longer deletes it.
-    assert!(letters.delete(&received[1]).await.is_err() && queue.messages().len() == 1);
-    letters.delete(&again).await.unwrap();
+    assert!(delete(&received[1]).await.is_err() && queue.messages().len() == 1);
+    delete(again).await.unwrap();
     assert_eq!(queue.messages(), []);
 }

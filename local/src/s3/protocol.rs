@@ -65,7 +65,7 @@ impl S3 for Protocol {
         let query = Query {
             prefix: prefix.clone(),
             delimiter: input.delimiter.clone(),
-            after: input.continuation_token.clone(),
+            after: input.continuation_token.clone().or(input.start_after.map(|key| format!("k{key}"))),
             limit: limit.min(LARGEST_PAGE),
         };
         let page = self.bucket.state().objects.list(&query);

@@ -1,0 +1,196 @@
+//! Counts the usage in records that their stream does not deliver any more, once: records that `usage-rollup` parked in
+//! its dead-letter queue, and batches that its event source mapping discarded and stored in S3.
+//!
+//! Records are taken from the source in rounds. The records of a round are folded by snapshot, so that one transaction
+//! counts many of them, and many snapshots are worked on at the same time. A message or an object is deleted when all
+//! of its records are settled. Whatever interrupts a redrive, another one continues: what is counted is marked.
+
+mod letter;
+mod queue;
+mod snapshot_work;
+mod stored_failures;
+mod summary;
+
+use std::env;
+
+use anyhow::{Context as _, ensure};
+use aws_config::{SdkConfig, retry::RetryConfig};
+use futures::FutureExt as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use tidegate_aws::{client, clock, dead_letters::DeadLetterQueue, redrive::Redrive, snapshots::Snapshots};
+use tidegate_domain::{time::EpochMillis, window::Window};
+use tokio::{signal, sync::oneshot, time::Duration};
+
+pub use self::{letter::Letter, queue::Queue, stored_failures::StoredFailures, summary::Summary};
+use self::{letter::Source, snapshot_work::settle};
+
+/// What to redrive, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    from: From,
+    /// The bucket table, which also holds the snapshots
+    #[arg(long, value_name = "NAME")]
+    pub table: String,
+    /// The function's `SNAPSHOT_WINDOWS`, like hourly,daily: what is left out here is never counted
+    #[arg(long, value_name = "WINDOWS", value_delimiter = ',', required = true)]
+    pub windows: Vec<Window>,
+    /// The function's `SNAPSHOT_TTL_DAYS`
+    #[arg(long, default_value_t = 90)]
+    pub snapshot_ttl_days: u16,
+    /// A part of the function's name, in any case and without `-`: stored failures of other functions stay
+    #[arg(long, default_value = FUNCTION_NAME)]
+    pub function: String,
+    /// Shows what would be done, and changes nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Counts undecided records, too: you have found that they were not counted
+    #[arg(long)]
+    pub count_undecided: bool,
+    /// Prints the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct From {
+    /// URL of usage-rollup's dead-letter queue
+    #[arg(long, value_name = "URL")]
+    queue: Option<String>,
+    /// Where the event source mapping stores the batches that it discards
+    #[arg(long, value_name = "s3://BUCKET/PREFIX", value_parser = StoredFailures::parse_location)]
+    failures: Option<(String, String)>,
+}
+
+/// The function whose dead letters these are.
+const FUNCTION_NAME: &str = "usage-rollup";
+/// An operator waits for the end, so unlike a function this stops trying.
+const ATTEMPTS: u32 = 6;
+/// No deadline presses an operator, who may be far away.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The most snapshots that are worked on at the same time.
+const CONCURRENCY: usize = 64;
+/// The status of a process that Ctrl-C stopped.
+const INTERRUPTED: u8 = 130;
+
+/// What counts records.
+#[derive(Clone, Debug)]
+pub struct Redriver {
+    /// Decides and counts.
+    pub redrive: Redrive,
+    /// Which snapshots are kept.
+    pub windows: Vec<Window>,
+}
+
+/// Redrives, and prints a summary; the status of the process: 0 if all is settled, 1 if something is left, 130 after
+/// Ctrl-C. The first Ctrl-C lets what is under way finish, a second one drops it.
+///
+/// # Errors
+/// When the source or the clock cannot be read.
+pub async fn command(options: Options) -> anyhow::Result<u8> {
+    let sdk = unhurried(client::config_from_env().await);
+    let redriver = Redriver {
+        redrive: Redrive {
+            snapshots: Snapshots::new(client::dynamodb(&sdk), options.table, options.snapshot_ttl_days),
+            dry_run: options.dry_run,
+            count_undecided: options.count_undecided,
+        },
+        windows: options.windows,
+    };
+    let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {pos} records {per_sec}")?);
+    let now = clock::now()?;
+    let (stop, stopped) = oneshot::channel();
+    let interrupt = async { drop(stopped.await) };
+    let interrupted_twice = async {
+        drop(signal::ctrl_c().await);
+        eprintln!("finishing what is under way; press Ctrl-C again to stop at once");
+        // Fails when the run has ended.
+        let _ = stop.send(());
+        drop(signal::ctrl_c().await);
+    };
+    let run = async {
+        match (options.from.queue, options.from.failures) {
+            (Some(url), _) => {
+                let mut queue = Queue::new(DeadLetterQueue::new(client::sqs(&sdk), url, FUNCTION_NAME));
+                redriver.run(&mut queue, now, &bar, interrupt).await
+            }
+            (None, Some((bucket, prefix))) => {
+                // Where S3 is not AWS's, a bucket has no host name of its own.
+                let is_elsewhere = sdk.endpoint_url().is_some() || env::var_os("AWS_ENDPOINT_URL_S3").is_some();
+                let s3 = client::s3(&sdk, is_elsewhere);
+                let mut failures = StoredFailures::new(s3, bucket, prefix, options.function);
+                redriver.run(&mut failures, now, &bar, interrupt).await
+            }
+            (None, None) => anyhow::bail!("expected --queue or --failures"),
+        }
+    };
+    let summary = tokio::select! {
+        summary = run => summary?,
+        () = interrupted_twice => return Ok(INTERRUPTED),
+    };
+    bar.finish_and_clear();
+    println!("{}", if options.json { summary.json()? } else { summary.to_string() });
+    Ok(if summary.interrupted { INTERRUPTED } else { summary.exit_code() })
+}
+
+/// The configuration with the patience of an operator instead of a function's.
+fn unhurried(sdk: SdkConfig) -> SdkConfig {
+    let timeouts = client::timeouts().to_builder();
+    let timeouts = timeouts.connect_timeout(CONNECT_TIMEOUT).operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
+    let retries = RetryConfig::standard().with_max_attempts(ATTEMPTS);
+    sdk.into_builder().retry_config(retries).timeout_config(timeouts).build()
+}
+
+impl Redriver {
+    /// Redrives all that a source holds. After `interrupt`, nothing new is begun, and what is under way is finished.
+    ///
+    /// # Errors
+    /// When the source does not respond the first time. Later, the summary names what it did not do.
+    pub async fn run<S: Source>(
+        &self,
+        source: &mut S,
+        now: EpochMillis,
+        bar: &ProgressBar,
+        interrupt: impl Future<Output = ()>,
+    ) -> anyhow::Result<Summary> {
+        ensure!(!self.windows.is_empty(), "no windows");
+        let mut summary = Summary { dry_run: self.redrive.dry_run, ..Summary::default() };
+        let mut interrupt = std::pin::pin!(interrupt.fuse());
+        let mut unread = None;
+        while !summary.interrupted {
+            let letters = match source.take().await {
+                Ok(letters) if letters.is_empty() => break,
+                Ok(letters) => letters,
+                Err(error) => {
+                    unread = Some(error);
+                    break;
+                }
+            };
+            summary.letters += letters.len();
+            let settled = settle(letters, self, now, bar, interrupt.as_mut(), &mut summary).await;
+            source.finish(settled, self.redrive.dry_run, &mut summary).await;
+        }
+        source.give_back(&mut summary).await;
+        match unread {
+            Some(error) if summary.letters == 0 => return Err(error).context("reading the source"),
+            Some(error) => summary.troubles.push(format!("no more could be read: {error:#}")),
+            None => {}
+        }
+        Ok(summary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_attempt_ends_before_the_queue_has_looked_for_messages() {
+        let sdk = unhurried(SdkConfig::builder().build());
+        let timeouts = sdk.timeout_config().unwrap();
+        assert!(timeouts.operation_attempt_timeout().unwrap() > 2 * queue::WAIT, "{timeouts:?}");
+        assert_eq!(timeouts.operation_timeout(), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! Letters from the dead-letter queue: records that the function parked.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    mem,
+    time::Duration,
+};
+
+use futures::future;
+use tidegate_aws::{
+    dead_letters::{DeadLetterQueue, FUNCTION, Message, SNAPSHOT},
+    error::{StoreError, causes},
+};
+use tidegate_domain::redrive::Origin;
+
+use super::{
+    FUNCTION_NAME,
+    letter::{Letter, Settled, Source},
+    summary::Summary,
+};
+
+/// How long nobody else gets a message that is being worked on: longer than a round takes.
+const HIDDEN: Duration = Duration::from_mins(10);
+/// How long the queue may look for messages: without that, it may overlook some.
+///
+/// AWS: [long polling](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html).
+pub(super) const WAIT: Duration = Duration::from_secs(1);
+/// How many receivers ask at the same time, for ten messages each.
+const RECEIVERS: usize = 8;
+/// The most messages in a round.
+const ROUND: usize = 2_000;
+
+/// A dead-letter queue.
+#[derive(Debug)]
+pub struct Queue {
+    queue: DeadLetterQueue,
+    /// Messages of this round, and those that stay, by id. A message that is delivered twice has two receipts, of which
+    /// perhaps only one is still good.
+    held: HashMap<String, Vec<Message>>,
+    /// The ids of all messages that were received: each is a letter once.
+    seen: HashSet<String>,
+}
+
+impl Queue {
+    /// Letters from this queue.
+    #[must_use]
+    pub fn new(queue: DeadLetterQueue) -> Self {
+        Self { queue, held: HashMap::new(), seen: HashSet::new() }
+    }
+}
+
+impl Source for Queue {
+    async fn take(&mut self) -> anyhow::Result<Vec<Letter>> {
+        let mut letters = Vec::new();
+        while letters.len() < ROUND {
+            let received = (0..RECEIVERS).map(|_| self.queue.receive(HIDDEN, WAIT));
+            let messages: Vec<_> = future::try_join_all(received).await?.into_iter().flatten().collect();
+            let mut has_new = false;
+            for mut message in messages {
+                let letter = letter(&mut message);
+                if self.seen.insert(message.id.clone()) {
+                    has_new = true;
+                    letters.push(letter);
+                }
+                self.held.entry(message.id.clone()).or_default().push(message);
+            }
+            if !has_new {
+                break;
+            }
+        }
+        Ok(letters)
+    }
+
+    async fn finish(&mut self, settled: Settled, dry_run: bool, summary: &mut Summary) {
+        let mut done = Vec::new();
+        for (id, reasons) in settled {
+            if !reasons.is_empty() {
+                summary.left.push((id, reasons.join("; ")));
+            } else if !dry_run && let Some(messages) = self.held.remove(&id) {
+                done.extend(messages);
+            }
+        }
+        for (id, deleted) in by_any_receipt(self.queue.delete(done).await) {
+            match deleted {
+                Ok(()) => summary.deleted += 1,
+                Err(error) => {
+                    let reason = format!("all is settled, but it could not be deleted: {}", causes(&error));
+                    summary.left.push((id, reason));
+                }
+            }
+        }
+    }
+
+    async fn give_back(&mut self, summary: &mut Summary) {
+        let messages: Vec<_> = self.held.drain().flat_map(|(_, messages)| messages).collect();
+        for (id, given) in by_any_receipt(self.queue.give_back(messages).await) {
+            if let Err(error) = given {
+                let trouble = format!("message {id} is hidden for up to ten minutes: {}", causes(&error));
+                summary.troubles.push(trouble);
+            }
+        }
+    }
+}
+
+/// The results by message: it is done if it was done by any of the message's receipts.
+fn by_any_receipt(results: Vec<(Message, Result<(), StoreError>)>) -> BTreeMap<String, Result<(), StoreError>> {
+    let mut by_id = BTreeMap::new();
+    for (message, result) in results {
+        if result.is_ok() || !by_id.contains_key(&message.id) {
+            by_id.insert(message.id, result);
+        }
+    }
+    by_id
+}
+
+/// The letter of a message, whose body it takes: the message may be held for long.
+fn letter(message: &mut Message) -> Letter {
+    let body = mem::take(&mut message.body);
+    let records = match message.attributes.get(FUNCTION).map(String::as_str) {
+        Some(FUNCTION_NAME) => Ok(vec![body]),
+        Some(other) => Err(format!("it was parked by {other}")),
+        None => Err(format!("it is not a parked record: it has no attribute {FUNCTION}")),
+    };
+    let snapshot = message.attributes.get(SNAPSHOT).cloned();
+    Letter { name: message.id.clone(), records, origin: Origin::Parked, snapshot }
+}
