@@ -6,6 +6,7 @@ pub mod keeper;
 pub mod observed;
 pub mod poison;
 pub mod python;
+pub mod records;
 pub mod sweeper;
 
 use std::{path::PathBuf, sync::Arc};
@@ -58,12 +59,7 @@ impl Scene {
 
     /// One invocation with more time than it needs.
     pub async fn invoke(&self, event: &StreamEvent) -> Handled {
-        self.invoke_at(EpochMillis::EPOCH, event).await
-    }
-
-    /// The same at a moment at which the records may be old.
-    pub async fn invoke_at(&self, now: EpochMillis, event: &StreamEvent) -> Handled {
-        self.function.handle(event, now, Instant::now() + Duration::from_mins(1)).await
+        self.function.handle(event, Instant::now() + Duration::from_mins(1)).await
     }
 
     /// The snapshots, as the clients' readers read them.

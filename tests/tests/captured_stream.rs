@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rand::{SeedableRng as _, rngs::StdRng};
 use tidegate_local::{
     faults::FaultRates,
-    mapping::Settings,
+    mapping::{Settings, StreamRecord},
     pump::{Chaos, Fault, Pump},
 };
 use tidegate_tests::{Scene, captured_records, captured_truth, poison::with_poison};
@@ -49,6 +49,28 @@ async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<BTreeM
 #[tokio::test]
 async fn a_clean_delivery_is_exact() -> anyhow::Result<()> {
     assert!(check(100, 0.0, 0).await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_later_stream_counts_again_the_same_never() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let label = "2026-01-01T00:00:00.000";
+    for (later, times) in [(label, 1), (label, 1), ("2026-01-01T00:00:00.001", 2), (label, 2)] {
+        let mut pump = Pump::new(Arc::clone(&scene.function), settings(100), None);
+        let records = captured_records()?.into_iter().map(|StreamRecord { sequence, json }| {
+            assert!(json.contains(label));
+            StreamRecord { sequence, json: json.replace(label, later).into() }
+        });
+        pump.deliver(records, |_| ()).await?;
+        let mut truth = captured_truth()?;
+        for (snapshot, usage) in captured_truth()?.iter().filter(|_| times == 2) {
+            usage.tokens.iter().for_each(|(limit, tokens)| truth.add_tokens(snapshot, limit, *tokens));
+            (0..usage.events).for_each(|_| truth.add_event(snapshot));
+        }
+        let differences = scene.books().await?.differences(&truth);
+        assert!(differences.is_empty(), "{later}:\n{}", differences.join("\n"));
+    }
     Ok(())
 }
 

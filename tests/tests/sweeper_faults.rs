@@ -1,12 +1,15 @@
 //! Whatever goes wrong with deliveries and calls: exactly the live tokens stay.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use proptest::prelude::*;
 use rand::{SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
 use serde_json::{Value, json};
 use tidegate_domain::sweep::Token;
-use tidegate_local::faults::{FaultRates, FaultyHttp};
+use tidegate_local::faults::{Fault, FaultRates, FaultyHttp};
 use tidegate_tests::{
     observed::ObservedHttp,
     sweeper::{
@@ -108,7 +111,8 @@ async fn a_reconcile_that_dies_is_finished_by_the_next() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn what_is_throttled_until_the_deadline_comes_again() -> anyhow::Result<()> {
-    let mut scene = SweeperScene::with_faults(FaultRates { throttled: 1.0, ..FaultRates::default() }, 7).await?;
+    let mut scene = SweeperScene::new().await?;
+    scene.faults.on_call(|operation, _| (operation == "DeleteItem").then_some(Fault::Throttled));
     for token in tokens() {
         scene.put(&token).await?;
     }
@@ -136,8 +140,12 @@ async fn what_is_throttled_until_the_deadline_comes_again() -> anyhow::Result<()
 /// A call whose answer was lost is made again, and then finds the token gone: it is as good as deleted.
 #[tokio::test]
 async fn a_deletion_that_was_not_acknowledged_is_done() -> anyhow::Result<()> {
-    let rates = FaultRates { dropped_after: 1.0, ..FaultRates::default() };
-    let scene = SweeperScene::with_faults(rates, 7).await?;
+    let scene = SweeperScene::new().await?;
+    let deletions = AtomicUsize::new(0);
+    scene.faults.on_call(move |operation, _| {
+        let is_first = operation == "DeleteItem" && deletions.fetch_add(1, Ordering::Relaxed) == 0;
+        is_first.then_some(Fault::DroppedAfter)
+    });
     scene.put(&token("r-1", "j-1")).await?;
     let handled = scene.invoke(&[ended("j-1")], END).await?;
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["already-gone"], vec![]));

@@ -1,20 +1,25 @@
 //! What is written, when, and how often.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    num::NonZeroUsize,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
 use tidegate_aws::{snapshots::Snapshots, stream::StreamEvent};
-use tidegate_domain::{time::EpochMillis, window::Window};
-use tidegate_local::faults::FaultRates;
-use tidegate_tests::{Scene, event, failure};
+use tidegate_domain::window::Window;
+use tidegate_local::faults::{Fault, FaultRates};
+use tidegate_tests::{
+    Scene, event, failure,
+    records::{BUCKET, CREATED, STREAM, acquire, acquire_of, sequence, tokens},
+};
 use tokio::time::{Duration, Instant};
 
-const CREATED: i64 = 1_767_223_800; // 2025-12-31T23:30:00Z
-
 /// A change of a bucket: limit and millitokens before and after.
-fn change(sequence: u64, shard: u32, created: i64, counters: &[(&str, i64, i64)]) -> Value {
-    let pk = format!("TQ5vSMvQTm4/BUCKET#user-1#api#{shard}");
+fn change(at: u64, shard: u32, created: i64, counters: &[(&str, i64, i64)]) -> Value {
+    let pk = format!("{}{shard}", BUCKET.trim_end_matches('0'));
     let mut images = [json!({}), json!({})];
     for (limit, before, after) in counters {
         for (image, consumed) in images.iter_mut().zip([before, after]) {
@@ -23,16 +28,12 @@ fn change(sequence: u64, shard: u32, created: i64, counters: &[(&str, i64, i64)]
     }
     let [old, new] = images;
     json!({
-        "eventName": "MODIFY",
+        "eventName": "MODIFY", "eventSourceARN": STREAM,
         "dynamodb": {
             "ApproximateCreationDateTime": created, "Keys": {"PK": {"S": pk}, "SK": {"S": "#STATE"}},
-            "NewImage": new, "OldImage": old, "SequenceNumber": sequence_text(sequence),
+            "NewImage": new, "OldImage": old, "SequenceNumber": sequence(at),
         },
     })
-}
-
-fn sequence_text(sequence: u64) -> String {
-    format!("1{sequence:020}")
 }
 
 async fn item(scene: &Scene, sk: &str) -> anyhow::Result<HashMap<String, AttributeValue>> {
@@ -43,7 +44,7 @@ async fn item(scene: &Scene, sk: &str) -> anyhow::Result<HashMap<String, Attribu
 }
 
 #[tokio::test]
-async fn a_hundred_records_of_a_bucket_are_two_writes_for_two_windows() -> anyhow::Result<()> {
+async fn a_hundred_hot_records_are_two_writes() -> anyhow::Result<()> {
     let scene = Scene::new(FaultRates::default(), 0).await?;
     let scene = scene.with(|function| function.windows = vec![Window::Hourly, Window::Daily]);
     let records: Vec<_> = (0..100)
@@ -86,8 +87,8 @@ async fn a_snapshot_has_all_that_its_readers_want() -> anyhow::Result<()> {
         ("total_events", number(2)),
         // 1 - 0 and floor(-0.5) - 0: they cancel, and whole tokens they are.
         ("tpm", number(2)),
-        ("#seq#0", text(&format!("{:0>40}", sequence_text(1)))),
-        ("#seq#3", text(&format!("{:0>40}", sequence_text(2)))),
+        ("#seq#0", text(&format!("2026-01-01T00:00:00.000#{:0>40}", sequence(1)))),
+        ("#seq#3", text(&format!("2026-01-01T00:00:00.000#{:0>40}", sequence(2)))),
     ]);
     let expected: HashMap<_, _> = expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let daily = item(&scene, "#USAGE#api#2025-12-31T00:00:00Z#daily").await?;
@@ -98,7 +99,7 @@ async fn a_snapshot_has_all_that_its_readers_want() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_day_and_its_first_hour_are_two_items() -> anyhow::Result<()> {
+async fn a_day_and_its_first_hour_are_separate() -> anyhow::Result<()> {
     let scene = Scene::new(FaultRates::default(), 0).await?;
     let midnight = 1_767_225_600;
     scene.invoke(&event(&[change(1, 0, midnight, &[("rpm", 0, 1000)])])?).await;
@@ -109,7 +110,7 @@ async fn a_day_and_its_first_hour_are_two_items() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_limit_named_like_an_attribute_is_counted_beside_it() -> anyhow::Result<()> {
+async fn a_limit_named_like_an_attribute_counts() -> anyhow::Result<()> {
     let names =
         ["ttl", "window", "window_start", "resource", "entity_id", "total_events", "PK", "SK", "GSI2PK", "LSI5SK"];
     let scene = Scene::new(FaultRates::default(), 0).await?;
@@ -147,7 +148,7 @@ async fn overdrafts_of_soft_limits_are_counted() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_in_already_is_left_out_and_the_rest_is_added() -> anyhow::Result<()> {
+async fn only_what_is_missing_is_added() -> anyhow::Result<()> {
     let scene = Scene::new(FaultRates::default(), 0).await?;
     let records: Vec<_> = (0..6_u64)
         .map(|at| {
@@ -171,7 +172,7 @@ async fn what_is_in_already_is_left_out_and_the_rest_is_added() -> anyhow::Resul
 }
 
 #[tokio::test]
-async fn a_snapshot_of_more_shards_than_a_write_takes_is_written_in_parts() -> anyhow::Result<()> {
+async fn many_shards_are_written_in_parts() -> anyhow::Result<()> {
     let scene = Scene::new(FaultRates::default(), 0).await?;
     let scene = scene.with(|function| function.windows = vec![Window::Hourly]);
     let records: Vec<_> = (0..200).map(|shard| change(shard.into(), shard, CREATED, &[("rpm", 0, 1000)])).collect();
@@ -186,14 +187,14 @@ async fn a_snapshot_of_more_shards_than_a_write_takes_is_written_in_parts() -> a
 }
 
 #[tokio::test]
-async fn what_does_not_succeed_in_time_is_named_and_may_come_again() -> anyhow::Result<()> {
+async fn what_is_late_fails_and_may_be_repeated() -> anyhow::Result<()> {
     let scene = Scene::new(FaultRates::default(), 0).await?;
     let records: Vec<_> = (3..6_i64)
         .map(|at| change(at.unsigned_abs(), 0, CREATED + 3600 * at, &[("rpm", at * 1000, at * 1000 + 1000)]))
         .collect();
     let batch = event(&records)?;
-    let handled = scene.function.handle(&batch, EpochMillis::EPOCH, Instant::now()).await;
-    assert_eq!(failure(&handled), Some(sequence_text(3)));
+    let handled = scene.function.handle(&batch, Instant::now()).await;
+    assert_eq!(failure(&handled), Some(sequence(3)));
     assert!(handled.report.failed > 0 && handled.report.posted < handled.report.postings);
     assert_eq!(failure(&scene.invoke(&batch).await), None);
     let all: i128 = scene.books().await?.iter().map(|(_, usage)| usage.tokens["rpm"]).sum();
@@ -202,18 +203,21 @@ async fn what_does_not_succeed_in_time_is_named_and_may_come_again() -> anyhow::
 }
 
 #[tokio::test]
-async fn a_table_that_answers_only_with_errors_makes_the_batch_fail_at_its_lowest_record() -> anyhow::Result<()> {
+async fn errors_fail_the_batch_at_its_lowest_record() -> anyhow::Result<()> {
     for rates in [
         FaultRates { throttled: 1.0, ..FaultRates::default() },
+        FaultRates { conflict: 1.0, ..FaultRates::default() },
         FaultRates { internal_before: 1.0, ..FaultRates::default() },
         FaultRates { dropped_before: 1.0, ..FaultRates::default() },
     ] {
         let scene = Scene::new(rates, 0).await?;
         let records = [change(8, 0, CREATED, &[("rpm", 0, 1000)]), change(9, 1, CREATED, &[("rpm", 0, 1000)])];
         let deadline = Instant::now() + Duration::from_millis(200);
-        let handled = scene.function.handle(&event(&records)?, EpochMillis::EPOCH, deadline).await;
-        assert_eq!(failure(&handled), Some(sequence_text(8)));
+        let handled = scene.function.handle(&event(&records)?, deadline).await;
+        assert_eq!(failure(&handled), Some(sequence(8)));
         assert_eq!((handled.report.failed, scene.http.writes()), (3, 0));
+        // However old a record is, what may succeed later is delivered again.
+        assert_eq!(scene.services.queue.messages(), []);
         assert!(Instant::now() >= deadline, "calls are tried again until there is no time left");
         assert!(scene.http.counts().total() > 3, "each call was tried again");
     }
@@ -221,12 +225,38 @@ async fn a_table_that_answers_only_with_errors_makes_the_batch_fail_at_its_lowes
 }
 
 #[tokio::test]
-async fn a_table_that_does_not_answer_makes_the_batch_fail_in_time() -> anyhow::Result<()> {
+async fn a_silent_table_fails_the_batch_in_time() -> anyhow::Result<()> {
     let scene = Scene::new(FaultRates::default(), 0).await?;
     scene.http.crash_after(0);
     let batch = event(&[change(8, 0, CREATED, &[("rpm", 0, 1000)])])?;
-    let handled = scene.function.handle(&batch, EpochMillis::EPOCH, Instant::now() + Duration::from_millis(100)).await;
-    assert_eq!((failure(&handled), handled.report.failed), (Some(sequence_text(8)), 3));
+    let handled = scene.function.handle(&batch, Instant::now() + Duration::from_millis(100)).await;
+    assert_eq!((failure(&handled), handled.report.failed), (Some(sequence(8)), 3));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hanging_posting_delays_only_itself() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    // One at a time, so that the others wait for it.
+    let scene = scene.with(|function| {
+        function.windows = vec![Window::Hourly];
+        function.concurrency = NonZeroUsize::MIN;
+    });
+    scene.http.on_call(|_, body| body.contains("ENTITY#user-1").then_some(Fault::Hang));
+    let handled = scene.invoke(&event(&[acquire(0), acquire_of("user-2", 1), acquire_of("user-3", 2)])?).await;
+    assert_eq!(failure(&handled), Some(sequence(0)));
+    assert_eq!((handled.report.posted, handled.report.failed), (2, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_conflict_with_a_transaction_is_tried_again() -> anyhow::Result<()> {
+    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let conflicts = AtomicUsize::new(0);
+    scene.http.on_call(move |_, _| (conflicts.fetch_add(1, Ordering::Relaxed) < 9).then_some(Fault::Conflict));
+    let handled = scene.invoke(&event(&[acquire(0)])?).await;
+    assert_eq!((failure(&handled), tokens(&scene).await?), (None, (2, 1)));
+    assert_eq!((scene.http.counts().conflict, handled.report.writes), (9, 3));
     Ok(())
 }
 
@@ -244,7 +274,7 @@ async fn a_snapshots_first_expiry_stays() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_write_whose_answer_is_lost_is_not_made_twice() -> anyhow::Result<()> {
+async fn a_write_with_a_lost_answer_counts_once() -> anyhow::Result<()> {
     let rates = FaultRates { internal_after: 0.5, dropped_after: 0.4, ..FaultRates::default() };
     let scene = Scene::new(rates, 7).await?;
     for at in 0..10_i64 {
@@ -259,7 +289,7 @@ async fn a_write_whose_answer_is_lost_is_not_made_twice() -> anyhow::Result<()> 
 }
 
 #[tokio::test]
-async fn our_own_writes_and_other_items_cost_no_work() -> anyhow::Result<()> {
+async fn our_own_writes_cost_no_work() -> anyhow::Result<()> {
     let scene = Scene::new(FaultRates::default(), 0).await?;
     let mut snapshot = change(1, 0, CREATED, &[("rpm", 0, 1000)]);
     snapshot["dynamodb"]["Keys"] =

@@ -154,7 +154,7 @@ async fn a_bucket_that_is_corrupt_blocks_nothing() -> anyhow::Result<()> {
 
 /// A bucket that a client has doubled, and two that have run dry: the function cannot complete the shards, and
 /// does what it must about the others.
-async fn check_incomplete(cancel: impl FnOnce(&KeeperScene), least_lost: usize) -> anyhow::Result<()> {
+async fn check_incomplete(cancel: impl FnOnce(&KeeperScene)) -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     scene.put(&key("hot"), &full(1)).await?;
     scene.writes().await?;
@@ -165,7 +165,6 @@ async fn check_incomplete(cancel: impl FnOnce(&KeeperScene), least_lost: usize) 
     let handled = scene.invoke(&event_of(&records)?, NOW).await;
     assert_eq!(failure(&handled), None);
     assert_eq!((handled.report.incomplete, handled.report.split, handled.report.refilled), (1, 0, 2));
-    assert!(handled.report.split_lost >= least_lost, "{:?}", handled.report);
 
     // The repair does it.
     scene.observed.release();
@@ -177,13 +176,13 @@ async fn check_incomplete(cancel: impl FnOnce(&KeeperScene), least_lost: usize) 
 
 #[tokio::test]
 async fn a_contended_bucket_is_left_to_the_repair() -> anyhow::Result<()> {
-    check_incomplete(|scene| scene.observed.conflict(usize::MAX), 2).await
+    check_incomplete(|scene| scene.observed.conflict(usize::MAX)).await
 }
 
 #[tokio::test]
 async fn a_stuck_transaction_is_left_to_the_repair() -> anyhow::Result<()> {
     let began = Instant::now();
-    check_incomplete(|scene| scene.observed.hold("TransactWriteItems"), 0).await?;
+    check_incomplete(|scene| scene.observed.hold("TransactWriteItems")).await?;
     assert!(began.elapsed() < Duration::from_secs(10), "about two seconds");
     Ok(())
 }
@@ -197,6 +196,6 @@ async fn conflicts_are_tried_again() -> anyhow::Result<()> {
     let batch = scene.event(DRY).await?;
     scene.observed.conflict(2);
     let report = scene.invoke(&batch, DRY).await.report;
-    assert_eq!((report.split_lost, report.split, report.incomplete), (2, 1, 0));
+    assert_eq!((report.split_lost, report.split, report.incomplete), (0, 1, 0), "a conflict decides nothing");
     Ok(())
 }
