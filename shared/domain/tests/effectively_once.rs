@@ -314,7 +314,9 @@ proptest! {
             deliveries.insert(0, deliver(changes, lane, *checkpoint, changes.len()));
             attempt_all(&mut table, &mut deliveries[0]);
         }
-        deliveries.iter_mut().for_each(|delivery| attempt_all(&mut table, delivery));
+        for delivery in &mut deliveries {
+            attempt_all(&mut table, delivery);
+        }
         prop_assert_eq!(table.snapshots, books);
     }
 
@@ -341,7 +343,9 @@ fn a_later_stream_counts_again_the_same_never() {
     let mut table = Table::default();
     let mut deliver = |label: &str| {
         let mut changes = changes.clone();
-        changes.iter_mut().for_each(|change| change.stream = StreamLabel::parse(label).unwrap());
+        for change in &mut changes {
+            change.stream = StreamLabel::parse(label).unwrap();
+        }
         let mut postings = usage::fold(&changes, &[Window::Monthly]);
         attempt(&mut table, &mut postings, 0);
         assert_eq!(postings, []);

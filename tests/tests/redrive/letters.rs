@@ -98,12 +98,12 @@ async fn functions_and_a_redrive_share_a_snapshot() -> anyhow::Result<()> {
         let is_poison = |at: u64| at % 7 == 3;
         let records: Vec<_> = (0..40).map(|at| if is_poison(at) { poisoned(at) } else { acquire(at) }).collect();
         readable.iter().skip(3).step_by(7).for_each(|record| scene.services.queue.put(letter(record)));
-        let redriver = redriver_by(&scene, scene.http.clone());
+        let operator = redriver_by(&scene, scene.http.clone());
         let (batch, half) = (event(&records)?, event(&records[..20])?);
         let (_, _, redriven) = futures::future::join3(
             scene.invoke(&batch),
             scene.invoke(&half),
-            redrive_queue(&scene, &redriver, later()),
+            redrive_queue(&scene, &operator, later()),
         )
         .await;
         // One whose answer was lost is found to be redriven.
@@ -180,7 +180,9 @@ async fn what_is_not_understood_stays_and_is_named() -> anyhow::Result<()> {
         elsewhere,
         letter(&acquire(4)),
     ];
-    messages.into_iter().for_each(|message| scene.services.queue.put(message));
+    for message in messages {
+        scene.services.queue.put(message);
+    }
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
     assert_eq!((summary.letters, summary.deleted, summary.exit_code()), (6, 1, 1), "{summary}");
     let expected = ["b_rpm_tc", "bucket-keeper", "no attribute", "dynamodb: is missing", "user-9"];

@@ -33,7 +33,7 @@ const ROUND: usize = 2_000;
 /// A dead-letter queue.
 #[derive(Debug)]
 pub struct Queue {
-    queue: DeadLetterQueue,
+    messages: DeadLetterQueue,
     /// Messages of this round, and those that stay, by id. A message that is delivered twice has two receipts, of which
     /// perhaps only one is still good.
     held: HashMap<String, Vec<Message>>,
@@ -45,7 +45,7 @@ impl Queue {
     /// Letters from this queue.
     #[must_use]
     pub fn new(queue: DeadLetterQueue) -> Self {
-        Self { queue, held: HashMap::new(), seen: HashSet::new() }
+        Self { messages: queue, held: HashMap::new(), seen: HashSet::new() }
     }
 }
 
@@ -53,7 +53,7 @@ impl Source for Queue {
     async fn take(&mut self) -> anyhow::Result<Vec<Letter>> {
         let mut letters = Vec::new();
         while letters.len() < ROUND {
-            let received = (0..RECEIVERS).map(|_| self.queue.receive(HIDDEN, WAIT));
+            let received = (0..RECEIVERS).map(|_| self.messages.receive(HIDDEN, WAIT));
             let messages: Vec<_> = future::try_join_all(received).await?.into_iter().flatten().collect();
             let mut has_new = false;
             for mut message in messages {
@@ -80,7 +80,7 @@ impl Source for Queue {
                 done.extend(messages);
             }
         }
-        for (id, deleted) in by_any_receipt(self.queue.delete(done).await) {
+        for (id, deleted) in by_any_receipt(self.messages.delete(done).await) {
             match deleted {
                 Ok(()) => summary.deleted += 1,
                 Err(error) => {
@@ -93,7 +93,7 @@ impl Source for Queue {
 
     async fn give_back(&mut self, summary: &mut Summary) {
         let messages: Vec<_> = self.held.drain().flat_map(|(_, messages)| messages).collect();
-        for (id, given) in by_any_receipt(self.queue.give_back(messages).await) {
+        for (id, given) in by_any_receipt(self.messages.give_back(messages).await) {
             if let Err(error) = given {
                 let trouble = format!("message {id} is hidden for up to ten minutes: {}", causes(&error));
                 summary.troubles.push(trouble);

@@ -75,8 +75,8 @@ impl StoredFailures {
 impl Source for StoredFailures {
     async fn take(&mut self) -> anyhow::Result<Vec<Letter>> {
         loop {
-            let list = self.s3.list_objects_v2().bucket(&self.bucket).prefix(&self.prefix).max_keys(ROUND);
-            let page = list.set_start_after(self.after.clone()).send().await.context("listing the failures")?;
+            let request = self.s3.list_objects_v2().bucket(&self.bucket).prefix(&self.prefix).max_keys(ROUND);
+            let page = request.set_start_after(self.after.clone()).send().await.context("listing the failures")?;
             let mut bytes = 0;
             let fits = |object: &Object| {
                 bytes += object.size.unwrap_or_default();
