@@ -1,4 +1,4 @@
-//! One invocation: decode, park poison and post what precedes it, post the rest, answer.
+//! One invocation: decode, post what precedes poison, park the poison, post the rest, answer.
 
 use std::num::NonZeroUsize;
 
@@ -51,23 +51,26 @@ impl UsageRollup {
         report.count_batch(&batch);
 
         // Usage that follows a poison record is counted only when that is parked. Otherwise it would raise watermarks
-        // past the record, which would pass for counted once it can be decoded.
+        // past the record, which would pass for counted once it can be decoded. In turn, poison is parked only when all
+        // before it is posted. Otherwise it would be delivered and parked again.
         let first_poison = batch.poison.first().map_or(batch.changes.len(), |poison| poison.changes_before);
         let (before, after) = batch.changes.split_at(first_poison);
-        let (parked, mut failures) = tokio::join!(
-            self.park(&batch.poison, halfway_to(deadline)),
-            self.post(event, before, deadline, &mut report),
-        );
-        let blocking = parked.unparked.iter().map(|poison| poison.changes_before - first_poison).min();
-        // What follows a failure is delivered again with it, and must not raise watermarks past it either.
-        let end = if failures.is_empty() { blocking.unwrap_or(after.len()) } else { 0 };
+        let mut failures = self.post(event, before, deadline, &mut report).await;
+        let end = if failures.is_empty() {
+            let parked = self.park(&batch.poison, halfway_to(deadline)).await;
+            failures.extend(report.count_parked(&parked));
+            let blocking = parked.unparked.iter().map(|poison| poison.changes_before - first_poison).min();
+            blocking.unwrap_or(after.len())
+        } else {
+            0
+        };
         report.withheld = after.len() - end;
-        failures.extend(report.count_parked(&parked));
         failures.extend(self.post(event, &after[..end], deadline, &mut report).await);
         Handled { report, answer: answer(failures) }
     }
 
-    /// Posts the usage in some changes, and parks the records of postings that were refused; the failures.
+    /// Posts the usage in some changes, and parks the records of postings that were refused. Returns the sequence numbers
+    /// to retry from.
     async fn post(
         &self,
         event: &StreamEvent,
@@ -87,7 +90,7 @@ impl UsageRollup {
     }
 }
 
-/// Parking poison takes at most half of the time: the rest is for what follows it.
+/// Parking poison takes at most half of the time that is left: the rest is for what follows it.
 fn halfway_to(deadline: Instant) -> Instant {
     let now = Instant::now();
     now + deadline.saturating_duration_since(now) / 2

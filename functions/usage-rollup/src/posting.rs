@@ -70,7 +70,12 @@ impl UsageRollup {
         posting: &'p Posting<'a>,
         deadline: Instant,
     ) -> (&'p Posting<'a>, Result<Receipt, NotPosted<'a>>) {
-        let deadline = deadline.min(Instant::now() + POSTING_TIMEOUT);
+        let now = Instant::now();
+        if now >= deadline {
+            // To begin thousands of calls would take longer than is left for the answer.
+            return (posting, Err(NotPosted { error: CallError::Deadline, unposted: vec![posting.clone()] }));
+        }
+        let deadline = deadline.min(now + POSTING_TIMEOUT);
         let post = AssertUnwindSafe(self.snapshots.post(posting)).catch_unwind();
         let result = match timeout_at(deadline, post).await {
             Ok(Ok(Ok(receipt))) => Ok(receipt),
@@ -81,13 +86,13 @@ impl UsageRollup {
         (posting, result)
     }
 
-    /// A posting that panics does so again, so its records must be parked: those that the snapshot does not hold.
+    /// A posting that panicked will panic again, so its records must be parked: those that the snapshot does not hold.
     async fn after_panic<'a>(&self, posting: &Posting<'a>, deadline: Instant) -> Result<Receipt, NotPosted<'a>> {
-        let missing = timeout_at(deadline, self.snapshots.missing(posting)).await;
-        match missing.map_err(|_| CallError::Deadline).and_then(|missing| Ok(missing?)) {
-            Ok(None) => Ok(Receipt { outcome: Outcome::AlreadyPosted, writes: 0 }),
-            Ok(Some(missing)) => Err(NotPosted { error: CallError::Panicked, unposted: vec![missing] }),
-            Err(error) => Err(NotPosted { error, unposted: vec![posting.clone()] }),
+        let missing = AssertUnwindSafe(self.snapshots.missing(posting)).catch_unwind();
+        match timeout_at(deadline, missing).await {
+            Ok(Ok(Ok(None))) => Ok(Receipt { outcome: Outcome::AlreadyPosted, writes: 0 }),
+            Ok(Ok(Ok(Some(missing)))) => Err(NotPosted { error: CallError::Panicked, unposted: vec![missing] }),
+            _ => Err(NotPosted { error: CallError::Unproven, unposted: vec![posting.clone()] }),
         }
     }
 }

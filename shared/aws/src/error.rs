@@ -77,6 +77,9 @@ pub enum CallError {
     /// Our own code panicked; it would again.
     #[error("our code panicked")]
     Panicked,
+    /// Our own code panicked, and what the snapshot holds could not be read: to park a record might count it twice.
+    #[error("our code panicked, and what is counted could not be read")]
+    Unproven,
     /// The store did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -87,7 +90,7 @@ impl CallError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Deadline | Self::NoQueue => true,
+            Self::Deadline | Self::NoQueue | Self::Unproven => true,
             Self::Panicked => false,
             Self::Store(error) => error.is_retryable(),
         }

@@ -63,6 +63,9 @@ async fn park<'p, 'a>(
     deadline: Instant,
 ) -> (&'p Parcel<'a>, Result<(), CallError>) {
     let Some(queue) = queue else { return (parcel, Err(CallError::NoQueue)) };
+    if Instant::now() >= deadline {
+        return (parcel, Err(CallError::Deadline));
+    }
     let parked = timeout_at(deadline, queue.park(&parcel.letter)).await;
     (parcel, parked.map_err(|_| CallError::Deadline).and_then(|parked| Ok(parked?)))
 }

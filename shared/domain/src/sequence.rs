@@ -34,6 +34,9 @@ pub struct InvalidStreamLabel {
 }
 
 impl StreamLabel {
+    /// Before every stream: watermarks of versions that stored no label.
+    const NONE: Self = Self(*b"0000-00-00T00:00:00.000");
+
     /// The length of every label: then the order of the texts is the order of the moments.
     const LENGTH: usize = 23;
 
@@ -84,14 +87,21 @@ impl Position {
     /// The stored form, `{label}#{40 digits}`: its order as text is the order of the positions.
     #[must_use]
     pub fn stored(&self) -> String {
+        if self.stream == StreamLabel::NONE {
+            return self.sequence.padded().to_owned();
+        }
         format!("{}#{}", self.stream, self.sequence.padded())
     }
 
-    /// Reads the stored form; `None` if the text is not one.
+    /// Reads the stored form; `None` if the text is not one. Digits without a label were written before watermarks named
+    /// their stream, and come before every stream.
     #[must_use]
     pub fn from_stored(text: &str) -> Option<Self> {
-        let (stream, sequence) = text.split_once('#')?;
-        Some(Self { stream: StreamLabel::parse(stream).ok()?, sequence: SequenceNumber::parse(sequence).ok()? })
+        let (stream, sequence) = match text.split_once('#') {
+            Some((label, sequence)) => (StreamLabel::parse(label).ok()?, sequence),
+            None => (StreamLabel::NONE, text),
+        };
+        Some(Self { stream, sequence: SequenceNumber::parse(sequence).ok()? })
     }
 }
 
@@ -211,6 +221,19 @@ mod tests {
         {
             let error = StreamLabel::parse(text).unwrap_err();
             assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_watermark_without_a_label_comes_first() {
+        let digits = format!("{:040}", 9);
+        let old = Position::from_stored(&digits).unwrap();
+        assert_eq!(old.stored(), digits);
+        let stored = format!("2026-01-01T00:00:00.000#{:040}", 1);
+        let new = Position::from_stored(&stored).unwrap();
+        assert!(old < new && old.stored() < new.stored());
+        for text in ["", "9", "2026#9", "2026-01-01T00:00:00.000#"] {
+            assert_eq!(Position::from_stored(text), None, "{text}");
         }
     }
 
