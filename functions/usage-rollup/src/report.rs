@@ -9,7 +9,8 @@ use tidegate_aws::{
 use tidegate_domain::sequence::SequenceNumber;
 
 tidegate_lambda::report! {
-    /// The counts of one invocation. Every record is in exactly one of `not_ours`, `changes` and `poison`,
+    /// The counts of one invocation. Unless the stream is misconfigured, every record is in exactly one of `not_ours`,
+    /// `changes` and `poison`,
     /// and every posting in exactly one of `posted`, `remainders`, `already_posted`, `refused` and `failed`.
     pub struct Report {
         /// Records delivered.
@@ -28,7 +29,7 @@ tidegate_lambda::report! {
         withheld,
         /// Changes that add to no snapshot: refills, removals, clones, records that the batch contains twice.
         unused,
-        /// Snapshots that the batch adds to.
+        /// Sums for a snapshot that were to be written. A snapshot may have two: from before and after poison.
         postings,
         /// Postings that were written whole.
         posted,

@@ -1,4 +1,4 @@
-//! Redrive: counts records that their stream does not deliver any more, once, however often it is asked for.
+//! Redrive: counts records that their stream does not deliver any more, once, however often it is run.
 //!
 //! Records of one snapshot are counted by one transaction: the snapshot's counters, on condition that its watermarks
 //! still are what the decision rests on, and a marker for each record, on condition that there is none yet.
@@ -24,15 +24,16 @@ use crate::{
     transaction::{Backoff, Transaction},
 };
 
-/// Counts records behind the stream's back.
+/// Counts records that the stream no longer delivers.
 #[derive(Clone, Debug)]
 pub struct Redrive {
     /// Where they are counted.
     pub snapshots: Snapshots,
     /// Whether nothing is written.
     pub dry_run: bool,
-    /// Whether undecided records are counted, too: a person has found that they were not.
-    pub count_undecided: bool,
+    /// Whether undecided records are counted, too, of snapshots whose key, `PK SK`, begins like this: a person has found
+    /// that they were not.
+    pub count_undecided: Option<String>,
 }
 
 /// A record of one bucket item, by shard and position.
@@ -102,7 +103,8 @@ impl Redrive {
                 Some(((shard, position), decide(position, *is_deliverable, *origin, &evidence)))
             };
             let mut decisions: BTreeMap<_, _> = posting.records().filter_map(decision).collect();
-            if self.count_undecided {
+            let key = snapshots::describe(posting.snapshot());
+            if self.count_undecided.as_ref().is_some_and(|prefix| key.starts_with(prefix)) {
                 let undecided = decisions.values_mut().filter(|decision| **decision == Decision::Undecided);
                 undecided.for_each(|decision| *decision = Decision::Count);
             }

@@ -119,6 +119,19 @@ pub fn sequence_number(record: &str) -> Option<SequenceNumber> {
     SequenceNumber::parse(&change.sequence_number.0).ok()
 }
 
+/// The table that a record says it is of; `None` if it says nothing of the kind.
+#[must_use]
+pub fn table_name(record: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Sourced<'a> {
+        #[serde(borrow, rename = "eventSourceARN")]
+        source: Text<'a>,
+    }
+    let Sourced { source: Text(source) } = serde_json::from_str(record).ok()?;
+    let (_, table) = source.split_once(":table/")?;
+    Some(table.split_once("/stream/")?.0.to_owned())
+}
+
 /// What the stream must show of each change.
 ///
 /// AWS: [stream view types](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html#Streams.Enabling).

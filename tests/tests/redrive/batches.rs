@@ -59,9 +59,15 @@ async fn a_record_at_the_watermark_is_undecided() -> anyhow::Result<()> {
     // A person has found that the first two are not in.
     discard(&s3, "1", &acquires(0, 2));
     let mut decided_by_a_person = redriver(&scene);
-    decided_by_a_person.redrive.count_undecided = true;
+    for (prefix, expect) in [("TQ5vSMvQTm4/ENTITY#user-9", [0, 0, 0, 6]), ("TQ5vSMvQTm4/ENTITY#user-1 ", [6, 0, 0, 0])]
+    {
+        decided_by_a_person.redrive.count_undecided = Some(prefix.to_owned());
+        let summary = redrive_failures(&s3, &decided_by_a_person, later()).await?;
+        assert_eq!(decisions(&summary), expect, "{summary}");
+    }
+    discard(&s3, "1", &acquires(0, 2));
     let summary = redrive_failures(&s3, &decided_by_a_person, later()).await?;
-    assert_eq!((decisions(&summary), summary.deleted), ([6, 0, 0, 0], 1), "{summary}");
+    assert_eq!((decisions(&summary), summary.deleted), ([0, 6, 0, 0], 1), "{summary}");
     assert_eq!(tokens(&scene).await?, (12, 6));
     Ok(())
 }

@@ -13,7 +13,7 @@ use tidegate_local::{
 };
 use tidegate_tests::{
     Scene, event,
-    records::{BUCKET, acquire, acquire_of, poisoned, tokens},
+    records::{BUCKET, STREAM, acquire, acquire_of, poisoned, tokens},
 };
 use tokio::sync::oneshot;
 
@@ -172,7 +172,10 @@ async fn what_is_not_understood_stays_and_is_named() -> anyhow::Result<()> {
     let scene = Scene::new(FaultRates::default(), 0).await?;
     let mut elsewhere = letter(&acquire(5));
     elsewhere.attributes.insert("snapshot".to_owned(), format!("{} {}", DAILY.0.replace("user-1", "user-9"), DAILY.1));
+    let mut of_staging = acquire(6);
+    of_staging["eventSourceARN"] = json!(STREAM.replace("table/limits", "table/staging"));
     let messages = [
+        letter(&of_staging),
         letter(&poisoned(1)),
         Message { attributes: [("function".to_owned(), "bucket-keeper".to_owned())].into(), ..letter(&acquire(2)) },
         Message { attributes: BTreeMap::new(), ..letter(&acquire(3)) },
@@ -184,13 +187,20 @@ async fn what_is_not_understood_stays_and_is_named() -> anyhow::Result<()> {
         scene.services.queue.put(message);
     }
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
-    assert_eq!((summary.letters, summary.deleted, summary.exit_code()), (6, 1, 1), "{summary}");
-    let expected = ["b_rpm_tc", "bucket-keeper", "no attribute", "dynamodb: is missing", "user-9"];
+    assert_eq!((summary.letters, summary.deleted, summary.exit_code()), (7, 1, 1), "{summary}");
+    let expected = [
+        "of table staging, not of limits",
+        "b_rpm_tc",
+        "bucket-keeper",
+        "no attribute",
+        "dynamodb: is missing",
+        "user-9",
+    ];
     assert_eq!(summary.left.len(), expected.len(), "{summary}");
     for expect in expected {
         assert!(summary.left.iter().any(|(_, reason)| reason.contains(expect)), "{expect}: {summary}");
     }
-    assert_eq!((tokens(&scene).await?, scene.services.queue.messages().len()), ((2, 1), 5));
+    assert_eq!((tokens(&scene).await?, scene.services.queue.messages().len()), ((2, 1), 6));
     Ok(())
 }
 

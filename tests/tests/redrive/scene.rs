@@ -30,9 +30,10 @@ pub fn redriver_by(scene: &Scene, http: impl HttpClient + 'static) -> Redriver {
         redrive: Redrive {
             snapshots: Snapshots::new(dynamodb, &scene.services.table, 90),
             dry_run: false,
-            count_undecided: false,
+            count_undecided: None,
         },
         windows: Window::ALL.to_vec(),
+        from_table: "limits".to_owned(),
     }
 }
 

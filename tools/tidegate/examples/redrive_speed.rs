@@ -45,8 +45,11 @@ async fn measure(from: &str, buckets: usize) -> anyhow::Result<()> {
     let s3 = EmbeddedS3::start(None).await?;
     let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, slow()));
     let snapshots = Snapshots::new(dynamodb, &services.table, 90);
-    let redriver =
-        Redriver { redrive: Redrive { snapshots, dry_run: false, count_undecided: false }, windows: WINDOWS.to_vec() };
+    let redriver = Redriver {
+        redrive: Redrive { snapshots, dry_run: false, count_undecided: None },
+        windows: WINDOWS.to_vec(),
+        from_table: "limits".to_owned(),
+    };
     let now = EpochMillis::new((CREATED + 25 * 3600) * 1000)?;
     let (bar, forever) = (ProgressBar::hidden(), std::future::pending());
     let records: Vec<_> = (0..RECORDS).map(|at| record(at, buckets)).collect();
@@ -74,6 +77,7 @@ async fn measure(from: &str, buckets: usize) -> anyhow::Result<()> {
     };
     ensure!(summary.decided(Decision::Count) == RECORDS * WINDOWS.len() && summary.left.is_empty(), "{summary}");
     let per_second = RECORDS * 1000 / usize::try_from(elapsed.as_millis())?;
+    ensure!(per_second >= 500, "only {per_second} records per second of {buckets} buckets from the {from}");
     println!("{RECORDS} records of {buckets:4} buckets from the {from:8}: {per_second:5} per second ({elapsed:.1?})");
     Ok(())
 }

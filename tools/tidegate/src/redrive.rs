@@ -35,8 +35,11 @@ pub struct Options {
     /// The function's `SNAPSHOT_WINDOWS`, like hourly,daily: what is left out here is never counted
     #[arg(long, value_name = "WINDOWS", value_delimiter = ',', required = true)]
     pub windows: Vec<Window>,
+    /// The table that the records are of, if it is another one: --table was restored from it
+    #[arg(long, value_name = "NAME")]
+    pub from_table: Option<String>,
     /// The function's `SNAPSHOT_TTL_DAYS`
-    #[arg(long, default_value_t = 90)]
+    #[arg(long, value_name = "DAYS")]
     pub snapshot_ttl_days: u16,
     /// A part of the function's name, in any case and without `-`: stored failures of other functions stay
     #[arg(long, default_value = FUNCTION_NAME)]
@@ -44,9 +47,10 @@ pub struct Options {
     /// Shows what would be done, and changes nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Counts undecided records, too: you have found that they were not counted
-    #[arg(long)]
-    pub count_undecided: bool,
+    /// Counts undecided records, too, of all snapshots or of those whose key, `PK SK`, begins like this: you have found
+    /// that they were not counted
+    #[arg(long, value_name = "SNAPSHOT", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub count_undecided: Option<String>,
     /// Prints the summary as JSON
     #[arg(long)]
     pub json: bool,
@@ -72,6 +76,8 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most snapshots that are worked on at the same time.
 const CONCURRENCY: usize = 64;
+/// The most time for one snapshot. While it is throttled or contended for longer, its records stay.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_mins(2);
 /// The status of a process that Ctrl-C stopped.
 const INTERRUPTED: u8 = 130;
 
@@ -82,6 +88,8 @@ pub struct Redriver {
     pub redrive: Redrive,
     /// Which snapshots are kept.
     pub windows: Vec<Window>,
+    /// The table that the records are of. Records of other tables stay.
+    pub from_table: String,
 }
 
 /// Redrives, and prints a summary; the status of the process: 0 if all is settled, 1 if something is left, 130 after
@@ -93,13 +101,15 @@ pub async fn command(options: Options) -> anyhow::Result<u8> {
     let sdk = unhurried(client::config_from_env().await);
     let redriver = Redriver {
         redrive: Redrive {
-            snapshots: Snapshots::new(client::dynamodb(&sdk), options.table, options.snapshot_ttl_days),
+            snapshots: Snapshots::new(client::dynamodb(&sdk), &options.table, options.snapshot_ttl_days),
             dry_run: options.dry_run,
             count_undecided: options.count_undecided,
         },
         windows: options.windows,
+        from_table: options.from_table.unwrap_or(options.table),
     };
-    let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {pos} records {per_sec}")?);
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} records and snapshots read so far, {per_sec}")?;
+    let bar = ProgressBar::new(0).with_style(style);
     let now = clock::now()?;
     let (stop, stopped) = oneshot::channel();
     let interrupt = async { drop(stopped.await) };

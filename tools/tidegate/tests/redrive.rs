@@ -61,7 +61,7 @@ fn command(services: &Services, arguments: &[&str]) -> Command {
         .env("AWS_REGION", "us-east-1")
         .env("AWS_ACCESS_KEY_ID", "test")
         .env("AWS_SECRET_ACCESS_KEY", "test")
-        .args(["redrive", "--table", &services.table])
+        .args(["redrive", "--table", &services.table, "--from-table", "limits", "--snapshot-ttl-days", "90"])
         .args(arguments);
     command
 }
@@ -164,7 +164,10 @@ async fn another_run_goes_on_after_ctrl_c() {
     });
     let mut child = of_failures(&services, &s3).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id().unwrap().to_string();
-    is_read.recv().await.unwrap();
+    tokio::select! {
+        read = is_read.recv() => read.unwrap(),
+        status = child.wait() => panic!("{status:?}"),
+    }
     assert!(Command::new("kill").args(["-INT", &pid]).status().await.unwrap().success());
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
     let line = said.next_line().await.unwrap().unwrap();

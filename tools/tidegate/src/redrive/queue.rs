@@ -54,9 +54,12 @@ impl Source for Queue {
         let mut letters = Vec::new();
         while letters.len() < ROUND {
             let received = (0..RECEIVERS).map(|_| self.messages.receive(HIDDEN, WAIT));
-            let messages: Vec<_> = future::try_join_all(received).await?.into_iter().flatten().collect();
             let mut has_new = false;
-            for mut message in messages {
+            let mut failure = None;
+            // What some have received is worked on, whatever becomes of the others.
+            let received = future::join_all(received).await.into_iter();
+            let received = received.filter_map(|received| received.map_err(|error| failure = Some(error)).ok());
+            for mut message in received.flatten().collect::<Vec<_>>() {
                 let letter = letter(&mut message);
                 if self.seen.insert(message.id.clone()) {
                     has_new = true;
@@ -64,8 +67,10 @@ impl Source for Queue {
                 }
                 self.held.entry(message.id.clone()).or_default().push(message);
             }
-            if !has_new {
-                break;
+            match failure {
+                Some(error) if letters.is_empty() => return Err(error.into()),
+                None if has_new => {}
+                _ => break,
             }
         }
         Ok(letters)

@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    panic::{self, AssertUnwindSafe},
     pin::Pin,
     sync::atomic::{AtomicBool, Ordering},
 };
 
 use futures::{
-    StreamExt as _,
+    FutureExt as _, StreamExt as _,
     future::{self, FusedFuture},
     stream,
 };
@@ -16,7 +17,7 @@ use tidegate_aws::{
     error::causes,
     redrive::{Candidate, RecordId},
     snapshots::describe,
-    stream::{Record, decode},
+    stream::{Record, decode, table_name},
 };
 use tidegate_domain::{
     bucket::BucketChange,
@@ -25,9 +26,10 @@ use tidegate_domain::{
     usage::{self, SnapshotKey},
     window::Window,
 };
+use tokio::time::timeout;
 
 use super::{
-    CONCURRENCY, Redriver,
+    CONCURRENCY, Redriver, SNAPSHOT_TIMEOUT,
     letter::{Letter, Settled},
     summary::Summary,
 };
@@ -57,16 +59,23 @@ pub(super) async fn settle(
 ) -> Settled {
     let mut reasons = vec![Vec::new(); letters.len()];
     {
-        let Records { changes, mut wanted } = read(&letters, &redriver.windows, now, &mut reasons);
+        let Records { changes, mut wanted } = read(&letters, redriver, now, &mut reasons);
         let mut unfinished = vec![0_usize; letters.len()];
         wanted.values().flat_map(Wanted::places).for_each(|place| unfinished[place] += 1);
+        bar.inc_length(wanted.values().map(|wanted| wanted.candidates.len() as u64).sum());
         let postings = usage::fold(&changes, &Window::ALL);
         let work = postings.iter().filter_map(|posting| Some((posting, wanted.remove(posting.snapshot())?)));
         let is_stopped = AtomicBool::new(false);
         let mut results = stream::iter(work.collect::<Vec<_>>())
             .take_while(|_| future::ready(!is_stopped.load(Ordering::Relaxed)))
             .map(async |(posting, wanted)| {
-                let decided = redriver.redrive.settle(posting, &wanted.candidates, now).await;
+                let settled =
+                    AssertUnwindSafe(redriver.redrive.settle(posting, &wanted.candidates, now)).catch_unwind();
+                let decided = match timeout(SNAPSHOT_TIMEOUT, settled).await {
+                    Ok(Ok(settled)) => settled.map_err(|error| causes(&error)),
+                    Ok(Err(_)) => Err("our code panicked".to_owned()),
+                    Err(_) => Err("no answer in time".to_owned()),
+                };
                 (posting, wanted, decided)
             })
             .buffer_unordered(CONCURRENCY);
@@ -101,7 +110,7 @@ pub(super) async fn settle(
                     }
                 }
                 Err(error) => {
-                    let reason = format!("failed: {}", causes(&error));
+                    let reason = format!("failed: {error}");
                     wanted.candidates.keys().for_each(|record| stay(record, &reason));
                 }
             }
@@ -116,7 +125,12 @@ pub(super) async fn settle(
 }
 
 /// Decodes all records, and sorts them by snapshot; says why letters must stay, by their places.
-fn read<'a>(letters: &'a [Letter], windows: &[Window], now: EpochMillis, reasons: &mut [Vec<String>]) -> Records<'a> {
+fn read<'a>(
+    letters: &'a [Letter],
+    Redriver { windows, from_table, .. }: &Redriver,
+    now: EpochMillis,
+    reasons: &mut [Vec<String>],
+) -> Records<'a> {
     let mut all = Records { changes: Vec::new(), wanted: BTreeMap::new() };
     for (place, letter) in letters.iter().enumerate() {
         let records = match &letter.records {
@@ -127,15 +141,17 @@ fn read<'a>(letters: &'a [Letter], windows: &[Window], now: EpochMillis, reasons
             }
         };
         for record in records {
-            match decode(record) {
-                Ok(Record::Change(change)) => {
-                    if let Err(reason) = all.add(change, place, letter, windows, now) {
-                        reasons[place].push(reason);
-                    }
-                }
-                Ok(Record::NotOurs) => {}
-                Err(error) => reasons[place].push(format!("a record cannot be decoded: {error}")),
+            if let Some(table) = table_name(record).filter(|table| table != from_table) {
+                reasons[place].push(format!("a record is of table {table}, not of {from_table}"));
+                continue;
             }
+            let added = match panic::catch_unwind(|| decode(record)) {
+                Ok(Ok(Record::Change(change))) => all.add(change, place, letter, windows, now),
+                Ok(Ok(Record::NotOurs)) => Ok(()),
+                Ok(Err(error)) => Err(format!("a record cannot be decoded: {error}")),
+                Err(_) => Err("decoding a record panicked".to_owned()),
+            };
+            reasons[place].extend(added.err());
         }
     }
     all

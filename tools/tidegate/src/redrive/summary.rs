@@ -88,6 +88,9 @@ impl fmt::Display for Summary {
         for (message, reason) in &self.left {
             write!(f, "\nleft: {message}: {reason}")?;
         }
+        if self.letters == 0 {
+            write!(f, "\nnothing was found; messages that another run has taken are hidden for up to ten minutes")?;
+        }
         if self.interrupted {
             write!(f, "\ninterrupted: run it again to continue")?;
         }
