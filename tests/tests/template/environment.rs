@@ -1,29 +1,13 @@
 //! Each function's environment is what its `Config` reads.
 
-use std::{cell::RefCell, collections::BTreeSet};
+use std::{cell::RefCell, collections::BTreeSet, fs};
 
+use anyhow::Context as _;
 use serde_json::Value;
 use tidegate_aws::settings::ConfigError;
+use tidegate_tests::root;
 
 use crate::stack::{Stack, object, text};
-
-/// A function of the template, its package, and what it may leave to defaults, with the reason.
-type Expected = (&'static str, &'static str, &'static [&'static str]);
-
-const FUNCTIONS: [Expected; 6] = [
-    ("UsageRollup", "usage-rollup", &[]),
-    ("BucketKeeper", "bucket-keeper", &[]),
-    // The repair decodes no records, so it parks none.
-    ("BucketRepair", "bucket-keeper", &["DEAD_LETTER_QUEUE_URL"]),
-    // Both names are given; events and reconcile are deployed apart.
-    ("TokenSweeper", "token-sweeper", &["LIMITER_TABLES_BASE_NAME", "RECONCILE_EMR"]),
-    (
-        "TokenReconciler",
-        "token-sweeper",
-        &["LIMITER_TABLES_BASE_NAME", "EVENT_PROCESSORS", "MISSING_TOKEN_GRACE_SECONDS"],
-    ),
-    ("RateAggregator", "rate-aggregator", &[]),
-];
 
 /// Read beside the `Config`, by the lines that the function logs.
 const TELEMETRY: &str = "POWERTOOLS_SERVICE_NAME";
@@ -38,12 +22,18 @@ fn configure(package: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<(
     }
 }
 
+/// The default of a variable in the README of a function.
+fn documented(package: &str, variable: &str) -> anyhow::Result<String> {
+    let readme = fs::read_to_string(root().join("functions").join(package).join("README.md"))?;
+    let row = format!("| `{variable}` | ");
+    let (_, rest) = readme.split_once(&row).with_context(|| format!("{package}'s README does not list {variable}"))?;
+    Ok(rest.split(" |").next().unwrap_or_default().to_owned())
+}
+
 fn check(stack: &Stack) -> anyhow::Result<()> {
-    let functions = stack.resources("AWS::Serverless::Function")?;
-    assert_eq!(functions.len(), FUNCTIONS.len(), "a function without an entry here");
-    for (id, package, left_out) in FUNCTIONS {
-        let properties = &functions[id];
-        assert_eq!(properties["CodeUri"], format!("functions/{package}"), "{id}");
+    for (id, properties) in stack.resources("AWS::Serverless::Function")? {
+        let code = text(&properties["CodeUri"])?;
+        let package = code.strip_prefix("functions/").context("a package")?;
         let variables = object(&properties["Environment"]["Variables"])?;
         let asked = RefCell::new(BTreeSet::new());
         let read = configure(package, |name| {
@@ -52,23 +42,25 @@ fn check(stack: &Stack) -> anyhow::Result<()> {
         });
         assert!(read.is_ok(), "{id}: {read:?}");
         let given: BTreeSet<_> = variables.keys().filter(|name| *name != TELEMETRY).cloned().collect();
-        // Asking for a name that is given saves asking for the base of names.
-        let wanted: BTreeSet<_> =
-            asked.into_inner().into_iter().filter(|name| !left_out.contains(&name.as_str())).collect();
-        assert_eq!(given, wanted, "{id}");
-        // Metrics of two stacks in one account are told apart by it.
+        let asked = asked.into_inner();
+        assert!(given.is_subset(&asked), "{id} does not read {:?}", &given - &asked);
+        for variable in &asked {
+            let default = documented(package, variable)?;
+            assert!(given.contains(variable) || !default.starts_with("required"), "{id} needs {variable}");
+        }
+        // It tells the metrics of two stacks in one account apart.
         assert_eq!(text(&variables[TELEMETRY])?, text(&properties["FunctionName"])?, "{id}");
     }
     Ok(())
 }
 
 #[test]
-fn every_variable_is_read_and_every_one_that_is_read_is_set() -> anyhow::Result<()> {
+fn functions_read_every_variable_and_documented_defaults() -> anyhow::Result<()> {
     check(&Stack::by_default()?)
 }
 
 #[test]
-fn so_it_is_with_existing_tables() -> anyhow::Result<()> {
+fn functions_attach_to_existing_tables() -> anyhow::Result<()> {
     check(&Stack::new(&[
         ("BucketTableName", "limits"),
         ("BucketTableStreamArn", "arn:aws:dynamodb:us-east-1:123456789012:table/limits/stream/1"),
@@ -79,15 +71,33 @@ fn so_it_is_with_existing_tables() -> anyhow::Result<()> {
     ])?)
 }
 
-/// What `CloudFormation` lets through, the functions must understand.
+/// Without a queue, a poison record would block its shard.
 #[test]
-fn the_ends_of_what_parameters_allow_are_understood() -> anyhow::Result<()> {
+fn stream_functions_have_a_dead_letter_queue() -> anyhow::Result<()> {
+    let stack = Stack::by_default()?;
+    for function in ["UsageRollup", "BucketKeeper"] {
+        let queue = text(&stack.properties(function)?["Environment"]["Variables"]["DEAD_LETTER_QUEUE_URL"])?;
+        let name = text(&stack.properties(&format!("{function}DeadLetters"))?["QueueName"])?;
+        assert!(queue.ends_with(&name), "{function}: {queue}");
+    }
+    Ok(())
+}
+
+/// `CloudFormation` lets these values through, so the functions must understand them, and no resource or output may refer to
+/// one that is not made.
+#[test]
+fn every_allowed_parameter_value_works() -> anyhow::Result<()> {
     let stack = Stack::by_default()?;
     let mut ends = 0;
     for (name, parameter) in object(stack.section("Parameters"))? {
         let listed = parameter["AllowedValues"].as_array().into_iter().flatten();
         for value in listed.chain(parameter.get("MinValue")).chain(parameter.get("MaxValue")) {
-            check(&Stack::new(&[(name, &text(value)?)])?)?;
+            let stack = Stack::new(&[(name, &text(value)?)])?;
+            check(&stack)?;
+            for (id, _) in stack.all()? {
+                stack.properties(id).with_context(|| format!("{id} with {name}={value}"))?;
+            }
+            stack.outputs().with_context(|| format!("{name}={value}"))?;
             ends += 1;
         }
     }

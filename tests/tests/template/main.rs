@@ -5,6 +5,7 @@ mod environment;
 mod filters;
 mod metrics;
 mod parameters;
+mod permissions;
 mod rules;
 mod sources;
 mod stack;

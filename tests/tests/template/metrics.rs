@@ -3,15 +3,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
+    fs,
 };
 
 use anyhow::Context as _;
 use serde_json::Value;
+use tidegate_tests::root;
 
-use crate::stack::{Stack, object, text};
+use crate::stack::{NAME, Stack, object, text};
 
 /// What AWS measures, as far as the template names it.
-const OF_AWS: [(&str, &[&str]); 5] = [
+const OF_AWS: [(&str, &[&str]); 4] = [
     (
         "AWS/Lambda",
         &[
@@ -20,6 +22,7 @@ const OF_AWS: [(&str, &[&str]); 5] = [
             "Throttles",
             "Duration",
             "Invocations",
+            "AsyncEventsDropped",
             "DroppedEventCount",
             "PolledEventCount",
             "OnFailureDestinationDeliveredEventCount",
@@ -28,8 +31,7 @@ const OF_AWS: [(&str, &[&str]); 5] = [
     ),
     ("AWS/SQS", &["ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"]),
     ("AWS/Events", &["FailedInvocations"]),
-    ("AWS/Scheduler", &["InvocationDroppedCount", "InvocationsFailedToBeSentToDeadLetterCount"]),
-    ("AWS/DynamoDB", &["ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits"]),
+    ("AWS/Scheduler", &["InvocationDroppedCount"]),
 ];
 
 /// The namespace of the functions' own metrics.
@@ -74,15 +76,7 @@ fn own(stack: &Stack) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
 
 /// Whether somebody measures this; `dimensions` are name and value.
 fn check(stack: &Stack, namespace: &str, metric: &str, dimensions: &[(String, String)]) -> anyhow::Result<()> {
-    let ((name, value), index) = match dimensions {
-        [one] => (one, None),
-        // Of a table, its indexes are counted apart.
-        [table, (name, index)] if namespace == "AWS/DynamoDB" && name == "GlobalSecondaryIndexName" => {
-            (table, Some(index))
-        }
-        _ => anyhow::bail!("{metric} has {dimensions:?}"),
-    };
-    assert!(index.is_none_or(|index| index == "GSI2" || index.ends_with("resource-index")), "{index:?}");
+    let [(name, value)] = dimensions else { anyhow::bail!("{metric} has {dimensions:?}") };
     if namespace == OWN {
         let own = own(stack)?;
         let measured = own.get(value).with_context(|| format!("{metric}: there is no service {value}"))?;
@@ -98,10 +92,21 @@ fn check(stack: &Stack, namespace: &str, metric: &str, dimensions: &[(String, St
         ("AWS/Lambda", _) => "FunctionName",
         ("AWS/SQS", _) => "QueueName",
         ("AWS/Events", _) => "RuleName",
-        ("AWS/Scheduler", _) => "ScheduleGroup",
-        _ => "TableName",
+        _ => "ScheduleGroup",
     };
     assert_eq!(name, expected, "{namespace} {metric}");
+    let (kind, key) = match expected {
+        "EventSourceMappingUUID" => ("AWS::Lambda::EventSourceMapping", None),
+        "FunctionName" => ("AWS::Serverless::Function", Some("FunctionName")),
+        "QueueName" => ("AWS::SQS::Queue", Some("QueueName")),
+        "RuleName" => ("AWS::Events::Rule", Some("Name")),
+        _ => ("AWS::Scheduler::ScheduleGroup", Some("Name")),
+    };
+    let is_there = stack.resources(kind)?.into_iter().any(|(id, properties)| match key {
+        Some(key) => properties[key] == value.as_str(),
+        None => *value == format!("{id}.Id"),
+    });
+    assert!(is_there, "{namespace} {metric}: no {kind} is called {value}");
     Ok(())
 }
 
@@ -116,9 +121,9 @@ fn watched(alarm: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn every_alarm_watches_what_is_measured_and_tells_of_it() -> anyhow::Result<()> {
+fn every_alarm_watches_a_metric_and_notifies() -> anyhow::Result<()> {
     let topic = "arn:aws:sns:us-east-1:123456789012:alarms";
-    let stack = Stack::new(&[("AlarmTopicArn", topic)])?;
+    let stack = Stack::new(&[("AlarmTopicArn", topic), ("AggregationSchedule", "ENABLED")])?;
     let alarms = stack.resources("AWS::CloudWatch::Alarm")?;
     let mut names = BTreeSet::new();
     for (id, alarm) in &alarms {
@@ -132,14 +137,72 @@ fn every_alarm_watches_what_is_measured_and_tells_of_it() -> anyhow::Result<()> 
         for actions in ["AlarmActions", "OKActions"] {
             assert_eq!(alarm[actions], serde_json::json!([topic]), "{id}");
         }
+        assert_ne!(alarm["TreatMissingData"], "breaching", "{id} goes off on a new stack");
         assert!(text(&alarm["AlarmDescription"])?.len() > 20, "{id}");
         assert!(names.insert(text(&alarm["AlarmName"])?), "{id}");
     }
-    // Each function's errors, throttles and dead letters.
-    for (function, _) in stack.resources("AWS::Serverless::Function")? {
-        for kind in ["Errors", "Throttles", "DeadLettersHeld"] {
-            assert!(alarms.contains_key(&format!("{function}{kind}")), "{function}{kind}");
+    assert!((15..=20).contains(&alarms.len()), "{} alarms", alarms.len());
+    // The table of alarms has no row that makes none.
+    for row in object(&stack.section("Mappings")["Alarms"])?.keys() {
+        assert!(names.contains(&format!("{NAME}-{row}")), "{row}");
+    }
+    Ok(())
+}
+
+/// Nothing that runs may fail unnoticed, and no queue may fill up unnoticed.
+#[test]
+fn every_function_and_queue_has_an_alarm() -> anyhow::Result<()> {
+    let stack = Stack::by_default()?;
+    let mut watched_values = BTreeSet::new();
+    for alarm in stack.resources("AWS::CloudWatch::Alarm")?.values() {
+        for metric in watched(alarm) {
+            if ["Errors", "AsyncEventsDropped", "ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"]
+                .contains(&text(&metric["MetricName"])?.as_str())
+            {
+                watched_values.insert(text(&metric["Dimensions"][0]["Value"])?);
+            }
         }
+    }
+    for (kind, key) in [("AWS::Serverless::Function", "FunctionName"), ("AWS::SQS::Queue", "QueueName")] {
+        for (id, properties) in stack.resources(kind)? {
+            assert!(watched_values.contains(&text(&properties[key])?), "{id}");
+        }
+    }
+    Ok(())
+}
+
+/// A rule that is off sends nothing, so an alarm on it could never go off.
+#[test]
+fn no_alarm_watches_what_is_off() -> anyhow::Result<()> {
+    let names = |stack: &Stack| -> anyhow::Result<BTreeSet<String>> {
+        stack.resources("AWS::CloudWatch::Alarm")?.values().map(|alarm| text(&alarm["AlarmName"])).collect()
+    };
+    let all = names(&Stack::new(&[("AggregationSchedule", "ENABLED")])?)?;
+    let silent = format!("{NAME}-rate-aggregator-silent");
+    assert_eq!(Vec::from_iter(&all - &names(&Stack::by_default()?)?), [silent]);
+    let of_mappings = ["mapping-stuck", "usage-rollup-discarded", "usage-rollup-lost"];
+    let unread = names(&Stack::new(&[("AggregationSchedule", "ENABLED"), ("ReadStream", "false")])?)?;
+    assert_eq!(Vec::from_iter(&all - &unread), of_mappings.map(|name| format!("{NAME}-{name}")));
+    let stack = Stack::by_default()?;
+    for (id, rule) in stack.resources("AWS::Events::Rule")? {
+        let is_watched = stack.resources("AWS::CloudWatch::Alarm")?.values().any(|alarm| {
+            alarm["Dimensions"][0]["Name"] == "RuleName" && alarm["Dimensions"][0]["Value"] == rule["Name"]
+        });
+        assert_eq!(is_watched, rule["State"].is_null(), "{id}");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_alarm_is_documented() -> anyhow::Result<()> {
+    let [deploy, runbook] = ["docs/deploy.md", "docs/runbook.md"].map(|path| fs::read_to_string(root().join(path)));
+    let (deploy, runbook) = (deploy?, runbook?);
+    for alarm in Stack::new(&[("AggregationSchedule", "ENABLED")])?.resources("AWS::CloudWatch::Alarm")?.values() {
+        let name = text(&alarm["AlarmName"])?.replace(&format!("{NAME}-"), "");
+        let row = format!("| `{name}` | {} |", text(&alarm["AlarmDescription"])?);
+        assert!(deploy.contains(&row), "docs/deploy.md has no row {row}");
+        let has_heading = runbook.lines().any(|line| line.starts_with("### ") && line.contains(&name));
+        assert!(has_heading, "docs/runbook.md has no heading for {name}");
     }
     Ok(())
 }
@@ -152,8 +215,8 @@ fn widgets(stack: &Stack) -> anyhow::Result<Vec<Value>> {
 
 #[test]
 fn the_dashboard_shows_what_is_measured() -> anyhow::Result<()> {
-    let stack = Stack::by_default()?;
-    let mut shown = 0;
+    let stack = Stack::new(&[("AggregationSchedule", "ENABLED")])?;
+    let (mut shown, mut of_our_own) = (BTreeSet::new(), BTreeSet::new());
     for widget in widgets(&stack)? {
         for metric in widget["properties"]["metrics"].as_array().into_iter().flatten() {
             let parts: Vec<_> = metric.as_array().context("a metric")?.iter().filter_map(Value::as_str).collect();
@@ -161,47 +224,61 @@ fn the_dashboard_shows_what_is_measured() -> anyhow::Result<()> {
                 let dimensions: Vec<_> =
                     dimensions.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].to_owned())).collect();
                 check(&stack, namespace, metric, &dimensions)?;
-                shown += 1;
+                shown.insert(parts.join(" "));
+                if *namespace == OWN {
+                    of_our_own.insert(((*metric).to_owned(), dimensions));
+                }
             } else {
                 // A calculation, in a list of its own.
                 assert!(parts.is_empty() && !metric[0]["expression"].is_null(), "{metric}");
             }
         }
     }
-    assert!(shown > 40, "{shown}");
+    // CloudWatch does not charge for three dashboards of up to 50 metrics, but for each metric of our own.
+    assert!((40..=50).contains(&shown.len()), "{}", shown.len());
+    assert!(of_our_own.len() <= 30, "{of_our_own:?}");
     Ok(())
 }
 
 #[test]
 fn the_dashboard_shows_every_alarm() -> anyhow::Result<()> {
-    let stack = Stack::by_default()?;
-    let widgets = widgets(&stack)?;
-    let shown: BTreeSet<_> = widgets
-        .iter()
-        .flat_map(|widget| widget["properties"]["alarms"].as_array().into_iter().flatten())
-        .filter_map(Value::as_str)
-        .collect();
-    let alarms = stack.resources("AWS::CloudWatch::Alarm")?;
-    assert_eq!(shown.len(), alarms.len());
-    for id in alarms.keys() {
-        assert!(shown.iter().any(|arn| arn.ends_with(&format!(":{id}"))), "{id}");
+    for parameters in [[("AggregationSchedule", "ENABLED")], [("ReadStream", "false")]] {
+        let stack = Stack::new(&parameters)?;
+        let widgets = widgets(&stack)?;
+        let shown: BTreeSet<_> = widgets
+            .iter()
+            .flat_map(|widget| widget["properties"]["alarms"].as_array().into_iter().flatten())
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
+        let alarms = stack.resources("AWS::CloudWatch::Alarm")?;
+        let arns = alarms.values().map(|alarm| {
+            let name = text(&alarm["AlarmName"])?;
+            Ok(format!("arn:aws:cloudwatch:us-east-1:123456789012:alarm:{name}"))
+        });
+        assert_eq!(shown, arns.collect::<anyhow::Result<_>>()?);
     }
     Ok(())
 }
 
-/// A memory that is not what the costs are reckoned by would make them wrong.
+/// Costs that were computed for another memory would be wrong.
 #[test]
-fn costs_are_reckoned_by_the_memory_that_functions_have() -> anyhow::Result<()> {
-    let stack = Stack::by_default()?;
-    for (id, function) in stack.resources("AWS::Serverless::Function")? {
-        assert_eq!(function["MemorySize"], 256, "{id}");
-    }
+fn costs_use_the_memory_of_each_function() -> anyhow::Result<()> {
+    let stack = Stack::new(&[("AggregatorMemory", "512")])?;
     let costs = widgets(&stack)?.into_iter().flat_map(|widget| match &widget["properties"]["metrics"] {
         Value::Array(metrics) => metrics.clone(),
         _ => Vec::new(),
     });
-    let reckoned = costs.filter(|metric| metric[0]["expression"].to_string().contains("/ 1000 * 0.25 *")).count();
-    assert_eq!(reckoned, 6);
+    let costs: Vec<_> = costs.filter(|metric| metric[0]["expression"].to_string().contains("/ 1000 *")).collect();
+    for (id, function) in stack.resources("AWS::Serverless::Function")? {
+        let label = text(&function["FunctionName"])?.replace(&format!("{NAME}-"), "");
+        let cost = costs.iter().find(|cost| cost[0]["label"] == label.as_str()).with_context(|| label.clone())?;
+        let gigabytes = if id == "RateAggregator" { "* 512 / 1024 *" } else { "* 0.25 *" };
+        assert!(cost[0]["expression"].to_string().contains(gigabytes), "{cost}");
+        let expected = if id == "RateAggregator" { "512" } else { "256" };
+        assert_eq!(text(&function["MemorySize"])?, expected, "{id}");
+    }
+    assert_eq!(costs.len(), 6);
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! What `CloudFormation` makes of the template, given parameters: its resources, with all functions in them resolved.
+//! What `CloudFormation` makes of the template with given parameters: its resources, with loops expanded, `Globals` merged
+//! and functions resolved.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,8 @@ pub struct Stack {
     parameters: BTreeMap<String, String>,
 }
 
+/// What the key of a loop begins with; the loop's name follows.
+const FOR_EACH: &str = "Fn::ForEach::";
 /// Stands for an attribute that is left out.
 const NO_VALUE: &str = "AWS::NoValue";
 /// The stack's name.
@@ -21,7 +24,8 @@ pub const NAME: &str = "teststack";
 impl Stack {
     /// The stack with these parameters, and defaults for the others.
     pub fn new(parameters: &[(&str, &str)]) -> anyhow::Result<Self> {
-        let template = document::read()?;
+        let mut template = document::read()?;
+        template["Resources"] = expand(&template["Resources"])?;
         let mut values = BTreeMap::new();
         for (name, declared) in object(&template["Parameters"])? {
             values.insert(name.clone(), text(&declared["Default"])?);
@@ -53,7 +57,7 @@ impl Stack {
         let mut found = BTreeMap::new();
         for (id, resource) in object(&self.template["Resources"])? {
             if resource["Type"] == kind && self.is_made(resource)? {
-                found.insert(id.clone(), self.resolve(&resource["Properties"])?);
+                found.insert(id.clone(), self.properties(id)?);
             }
         }
         anyhow::ensure!(!found.is_empty(), "there is no {kind}");
@@ -64,7 +68,49 @@ impl Stack {
     pub fn properties(&self, id: &str) -> anyhow::Result<Value> {
         let resource = &self.template["Resources"][id];
         anyhow::ensure!(self.is_made(resource)?, "{id} is not made");
-        self.resolve(&resource["Properties"])
+        let properties = self.resolve(&resource["Properties"])?;
+        if resource["Type"] == "AWS::Serverless::Function" {
+            return Ok(merge(self.resolve(&self.template["Globals"]["Function"])?, properties));
+        }
+        Ok(properties)
+    }
+
+    /// Every resource that is made, by logical id, with its type.
+    pub fn all(&self) -> anyhow::Result<Vec<(&str, &str)>> {
+        let mut all = Vec::new();
+        for (id, resource) in object(&self.template["Resources"])? {
+            if self.is_made(resource)? {
+                all.push((id.as_str(), resource["Type"].as_str().context("a type")?));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The outputs that there are.
+    pub fn outputs(&self) -> anyhow::Result<BTreeMap<String, Value>> {
+        let mut outputs = BTreeMap::new();
+        for (name, output) in object(&self.template["Outputs"])? {
+            if self.is_made(output)? {
+                outputs.insert(name.clone(), self.resolve(&output["Value"])?);
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// What `CloudFormation` answers to these parameters by the template's rules: the descriptions of failed assertions.
+    pub fn refusals(&self) -> anyhow::Result<Vec<String>> {
+        let mut refusals = Vec::new();
+        for rule in object(&self.template["Rules"])?.values() {
+            if !rule["RuleCondition"].is_null() && !self.holds(&rule["RuleCondition"])? {
+                continue;
+            }
+            for assertion in rule["Assertions"].as_array().into_iter().flatten() {
+                if !self.holds(&assertion["Assert"])? {
+                    refusals.push(text(&assertion["AssertDescription"])?);
+                }
+            }
+        }
+        Ok(refusals)
     }
 
     fn is_made(&self, resource: &Value) -> anyhow::Result<bool> {
@@ -85,6 +131,12 @@ impl Stack {
         match function {
             "Condition" => self.condition(argument.as_str().context("a condition's name")?),
             "Fn::Not" => Ok(!self.holds(&argument[0])?),
+            "Fn::And" => {
+                argument.as_array().into_iter().flatten().try_fold(true, |all, one| Ok(all && self.holds(one)?))
+            }
+            "Fn::Or" => {
+                argument.as_array().into_iter().flatten().try_fold(false, |any, one| Ok(any || self.holds(one)?))
+            }
             "Fn::Equals" => Ok(self.resolve(&argument[0])? == self.resolve(&argument[1])?),
             _ => bail!("{function} is not used in conditions"),
         }
@@ -125,6 +177,14 @@ impl Stack {
                 self.resolve(&argument[branch])
             }
             "Fn::Sub" => self.substitute(argument).map(Value::String),
+            "Fn::FindInMap" => {
+                let mut found = &self.template["Mappings"];
+                for key in argument.as_array().context("keys")? {
+                    let key = text(&self.resolve(key)?)?;
+                    found = found.get(&key).with_context(|| format!("no {key} in {argument}"))?;
+                }
+                Ok(found.clone())
+            }
             _ => bail!("{function} is not used in resources"),
         }
     }
@@ -150,8 +210,12 @@ impl Stack {
     }
 
     fn attribute(&self, name: &str, attribute: &str) -> anyhow::Result<String> {
-        self.made(name)?;
+        let resource = self.made(name)?;
         match attribute {
+            "Arn" if resource["Type"] == "AWS::CloudWatch::Alarm" => {
+                let alarm = text(&self.resolve(&resource["Properties"]["AlarmName"])?)?;
+                Ok(format!("arn:aws:cloudwatch:us-east-1:123456789012:alarm:{alarm}"))
+            }
             "Arn" => Ok(format!("arn:aws:any:us-east-1:123456789012:{name}")),
             "QueueName" => text(&self.resolve(&self.template["Resources"][name]["Properties"]["QueueName"])?),
             "StreamArn" | "Id" => Ok(format!("{name}.{attribute}")),
@@ -183,6 +247,58 @@ impl Stack {
             rest = after;
         }
         Ok(substituted + rest)
+    }
+}
+
+/// The resources, with each loop replaced by what it makes.
+fn expand(resources: &Value) -> anyhow::Result<Value> {
+    let mut expanded = Map::new();
+    for (id, resource) in object(resources)? {
+        if !id.starts_with(FOR_EACH) {
+            expanded.insert(id.clone(), resource.clone());
+            continue;
+        }
+        let identifier = text(&resource[0])?;
+        for item in resource[1].as_array().context("a collection")? {
+            let item = text(item)?;
+            let plain: String = item.chars().filter(char::is_ascii_alphanumeric).collect();
+            for (pattern, fragment) in object(&resource[2])? {
+                let id = pattern.replace(&format!("&{{{identifier}}}"), &plain);
+                anyhow::ensure!(&id != pattern, "{pattern} does not name {identifier}");
+                expanded.insert(id, bind(fragment, &identifier, &item));
+            }
+        }
+    }
+    Ok(Value::Object(expanded))
+}
+
+/// A loop's fragment with the identifier replaced by an item.
+fn bind(fragment: &Value, identifier: &str, item: &str) -> Value {
+    match fragment {
+        Value::String(text) => json!(text.replace(&format!("${{{identifier}}}"), item)),
+        Value::Array(elements) => elements.iter().map(|element| bind(element, identifier, item)).collect(),
+        Value::Object(_) if fragment["Ref"] == identifier => json!(item),
+        Value::Object(entries) => {
+            entries.iter().map(|(name, value)| (name.clone(), bind(value, identifier, item))).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+/// What SAM does with `Globals`: objects are merged, and a function's own values win.
+fn merge(global: Value, own: Value) -> Value {
+    match (global, own) {
+        (Value::Object(mut global), Value::Object(own)) => {
+            for (name, value) in own {
+                let merged = match global.remove(&name) {
+                    Some(inherited) => merge(inherited, value),
+                    None => value,
+                };
+                global.insert(name, merged);
+            }
+            Value::Object(global)
+        }
+        (_, own) => own,
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tidegate_aws::table::tokens::{self, TokenTables};
 use tidegate_local::services::Services;
 
-use crate::stack::{NAME, Stack, object};
+use crate::stack::{NAME, Stack};
 
 /// A table as the template and the service's answer both can be told.
 #[derive(Debug, PartialEq, Eq)]
@@ -110,17 +110,18 @@ async fn the_tables_are_those_of_the_schema() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A table that goes, or can be read by others, is the worst that a template can do.
+/// Data outlive their stack, except for a stack whose creation failed.
 #[test]
 fn data_are_kept() -> anyhow::Result<()> {
-    let stack = Stack::by_default()?;
-    for (id, resource) in object(stack.section("Resources"))? {
-        let kind = resource["Type"].as_str().unwrap_or_default();
-        if ["AWS::DynamoDB::Table", "AWS::S3::Bucket"].contains(&kind) {
-            assert_eq!(
-                (&resource["DeletionPolicy"], &resource["UpdateReplacePolicy"]),
-                (&json!("Retain"), &json!("Retain"))
-            );
+    let stack = Stack::new(&[("DeletionProtection", "true")])?;
+    for (id, kind) in stack.all()? {
+        let resource = &stack.section("Resources")[id];
+        if ["AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::S3::BucketPolicy"].contains(&kind) {
+            assert_eq!(resource["DeletionPolicy"], "RetainExceptOnCreate", "{id}");
+            assert_eq!(resource["UpdateReplacePolicy"], "Retain", "{id}");
+        } else {
+            // Any other resource that stays would be in the way of a second attempt.
+            assert!(resource["DeletionPolicy"].is_null(), "{id}");
         }
         if kind == "AWS::DynamoDB::Table" {
             let properties = stack.properties(id)?;
@@ -128,6 +129,15 @@ fn data_are_kept() -> anyhow::Result<()> {
             assert_eq!(properties["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"], true, "{id}");
             assert_eq!(properties["SSESpecification"]["SSEEnabled"], true, "{id}");
         }
+    }
+    Ok(())
+}
+
+/// A protected table would survive a first deployment that fails, and its name would be taken.
+#[test]
+fn tables_are_not_protected_by_default() -> anyhow::Result<()> {
+    for (id, table) in Stack::by_default()?.resources("AWS::DynamoDB::Table")? {
+        assert_eq!(table["DeletionProtectionEnabled"], false, "{id}");
     }
     Ok(())
 }
