@@ -25,6 +25,7 @@ class Account:
         self._folder = Path(tempfile.mkdtemp(prefix="tidegate-account-"))
         self._certificate = self._folder / "server.crt"
         self._log = self._folder / "server.log"
+        self._small_quota = self._folder / "small-quota"
         self.environment: dict[str, str] = {}
 
     def __enter__(self) -> "Account":
@@ -39,6 +40,13 @@ class Account:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop(failed=kind is not None)
+
+    def set_small_quota(self, is_small: bool) -> None:
+        """Gives the account the quota of concurrent executions of a new account, or a larger one."""
+        if is_small:
+            self._small_quota.touch()
+        else:
+            self._small_quota.unlink(missing_ok=True)
 
     def client(self, service: str, **credentials: str):
         """A client of a service, by default with the rights of the account's root."""
@@ -72,6 +80,7 @@ class Account:
             "AUTH": "true",
             "BIND_HOST": "127.0.0.1",
             "GATEWAY_PORT": str(port),
+            "SMALL_QUOTA": str(self._small_quota),
             "TMPDIR": str(self._folder),
             "USE_SSL": "1",
             "MINISTACK_SSL_CERT": str(self._certificate),

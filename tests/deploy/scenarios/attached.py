@@ -1,4 +1,4 @@
-"""A stack that makes no tables attaches to those that another one has left."""
+"""A stack that makes no tables attaches to those that another stack has left."""
 
 from .bucket import Bucket
 from .stack import Stack
@@ -13,7 +13,7 @@ def run(stack: Stack, left: dict[str, str], parameters: dict[str, str]) -> None:
         NonFungibleTableName=left["NonFungibleTable"],
         NonFungibleResourceIndex=left["NonFungibleResourceIndex"],
         RatesBucketName=left["RatesBucket"],
-        # What was counted is not to be counted again: it knows the stream, but begins it anew.
+        # As when it takes over from another consumer.
         StreamStartingPosition="LATEST",
     )
     outputs = stack.outputs()

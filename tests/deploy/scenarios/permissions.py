@@ -1,4 +1,4 @@
-"""What a function's role lacks is denied, and what it has is not."""
+"""Each role allows the calls of its function and denies others."""
 
 import json
 
@@ -15,9 +15,14 @@ def run(stack: Stack) -> None:
     bucket_key = {"PK": {"S": "permissions"}, "SK": {"S": "#NONE"}}
     token_key = {"resourceCoordinate": {"S": "none:0"}, "reservationId": {"S": "none"}}
     write = {"TableName": buckets, "Key": bucket_key}
+    snapshot = {"TableName": buckets, "Key": {"PK": {"S": "ns/ENTITY#permissions"}, "SK": {"S": "#NONE"}}}
+    failures = outputs["UsageRollupFailures"].removeprefix("s3://").split("/", 1)
+    failure = {"Bucket": failures[0], "Key": f"{failures[1]}permissions", "Body": b"{}"}
     take = {"TableName": tokens, "Key": token_key}
     allowed = [
-        ("UsageRollup", "dynamodb", "update_item", write),
+        ("UsageRollup", "dynamodb", "update_item", snapshot),
+        ("UsageRollup", "s3", "put_object", failure),
+        ("BucketKeeper", "s3", "put_object", failure),
         ("BucketKeeper", "dynamodb", "get_item", write),
         ("BucketRepair", "dynamodb", "delete_item", write),
         ("TokenSweeper", "dynamodb", "delete_item", take),
@@ -28,7 +33,9 @@ def run(stack: Stack) -> None:
     ]
     denied = [
         ("UsageRollup", "dynamodb", "delete_table", {"TableName": buckets}),
-        ("UsageRollup", "dynamodb", "delete_item", write),
+        ("UsageRollup", "dynamodb", "delete_item", snapshot),
+        ("UsageRollup", "s3", "get_object", {name: failure[name] for name in ("Bucket", "Key")}),
+        ("UsageRollup", "s3", "put_object", failure | {"Key": "elsewhere"}),
         ("UsageRollup", "dynamodb", "delete_item", take),
         ("UsageRollup", "sqs", "receive_message", {"QueueUrl": letters}),
         ("BucketKeeper", "dynamodb", "scan", {"TableName": buckets}),
@@ -41,6 +48,8 @@ def run(stack: Stack) -> None:
         ("TokenReconciler", "emr", "describe_cluster", {"ClusterId": "j-1"}),
         ("RateAggregator", "s3", "put_object", {"Bucket": rates, "Key": f"{prefix}worker-1.json", "Body": b"{}"}),
         ("RateAggregator", "s3", "get_object", {"Bucket": rates, "Key": "elsewhere.json"}),
+        ("RateAggregator", "s3", "list_objects_v2", {"Bucket": rates}),
+        ("RateAggregator", "s3", "list_objects_v2", {"Bucket": rates, "Prefix": "elsewhere/"}),
         ("RateAggregator", "s3", "delete_object", {"Bucket": rates, "Key": f"{prefix}summary.json"}),
         ("RateAggregator", "dynamodb", "get_item", write),
     ]
