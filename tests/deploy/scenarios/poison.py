@@ -1,4 +1,4 @@
-"""A record that nobody can decode comes to the dead letters whole, and sets off an alarm."""
+"""A record that cannot be decoded goes to the dead-letter queue whole, and sets off an alarm."""
 
 import json
 
@@ -10,7 +10,7 @@ ENTITY = "poisoned"
 
 
 class Alarms:
-    """A topic for the stack's alarms, and a queue that hears it."""
+    """A topic for the stack's alarms, and a queue that subscribes to it."""
 
     def __init__(self, account) -> None:
         sns, self._sqs = account.client("sns"), account.client("sqs")
@@ -23,7 +23,7 @@ class Alarms:
         sns.subscribe(TopicArn=self.topic, Protocol="sqs", Endpoint=arn)
 
     def heard(self, alarm: str) -> bool:
-        """Whether the topic was told that the alarm went off."""
+        """Whether the topic was notified that the alarm went off."""
         messages = self._sqs.receive_message(QueueUrl=self._queue, MaxNumberOfMessages=10).get("Messages", [])
         told = [json.loads(json.loads(message["Body"])["Message"]) for message in messages]
         return any(state["AlarmName"] == alarm and state["NewStateValue"] == "ALARM" for state in told)
@@ -42,25 +42,25 @@ def run(stack: Stack, alarms: Alarms) -> None:
         ExpressionAttributeValues={":half": {"N": "0.5"}},
     )
     for function in ("UsageRollup", "BucketKeeper"):
-        _letter(account.client("sqs"), outputs[f"{function}DeadLettersUrl"], function)
+        _dead_letter(account.client("sqs"), outputs[f"{function}DeadLettersUrl"], function)
     _alarm(stack, alarms)
 
 
-def _letter(sqs, url: str, function: str) -> None:
+def _dead_letter(sqs, url: str, function: str) -> None:
     def received() -> dict | None:
         answer = sqs.receive_message(QueueUrl=url, MessageAttributeNames=["All"], VisibilityTimeout=0)
         return next(iter(answer.get("Messages", [])), None)
 
-    letter = until(f"the letter of {function}", received)
-    record = json.loads(letter["Body"])
+    dead_letter = until(f"the dead letter of {function}", received)
+    record = json.loads(dead_letter["Body"])
     assert record["dynamodb"]["Keys"]["PK"]["S"].endswith(f"BUCKET#{ENTITY}#api#0"), record
     assert record["dynamodb"]["NewImage"][f"b_{LIMIT}_tc"]["N"] == "1000.5", record
-    reason = letter["MessageAttributes"]["reason"]["StringValue"]
+    reason = dead_letter["MessageAttributes"]["reason"]["StringValue"]
     assert f"b_{LIMIT}_tc" in reason and "1000.5" in reason, reason
 
 
 def _alarm(stack: Stack, alarms: Alarms) -> None:
-    """The local account measures no queues: the depth that the queue tells is put in where AWS would put it."""
+    """The local account measures no queues, so the depth that the queue reports is put in where AWS would put it."""
     url = stack.outputs()["UsageRollupDeadLettersUrl"]
     alarm, queue = f"{stack.name}-usage-rollup-dead-letters", url.rsplit("/", 1)[-1]
     cloudwatch, sqs = stack.account.client("cloudwatch"), stack.account.client("sqs")
