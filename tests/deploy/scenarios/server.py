@@ -23,6 +23,20 @@ def accept_events_of_aws() -> None:
     eventbridge._put_events = partial(eventbridge._put_events, allow_aws_source=True)
 
 
+def label_streams() -> None:
+    """The label of a stream is a time without a zone. CloudFormation gives it a `Z` here, and the API does not."""
+    create, now = HANDLERS["AWS::DynamoDB::Table"]["create"], provisioners.now_iso
+
+    def create_table(logical_id: str, properties: dict, stack_name: str) -> tuple[str, dict]:
+        provisioners.now_iso = lambda: now().removesuffix("Z")
+        try:
+            return create(logical_id, properties, stack_name)
+        finally:
+            provisioners.now_iso = now
+
+    HANDLERS["AWS::DynamoDB::Table"]["create"] = create_table
+
+
 def accept_unknown_resources() -> None:
     """Saved queries and alarms on calculations are accepted and ignored."""
     ignored = {
@@ -73,6 +87,7 @@ def refuse_reservations() -> None:
 
 if __name__ == "__main__":
     accept_events_of_aws()
+    label_streams()
     accept_unknown_resources()
     refuse_second_mapping()
     refuse_reservations()

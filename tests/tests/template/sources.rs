@@ -51,7 +51,7 @@ fn usage_is_retried_for_a_day_and_stored() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The keeper acts on what happens now. At TRIM_HORIZON it would discard every batch of the last day.
+/// The keeper acts on what happens now. At `TRIM_HORIZON` it would discard every batch of the last day.
 #[test]
 fn the_keeper_skips_old_records() -> anyhow::Result<()> {
     let stack = Stack::new(&[("StreamStartingPosition", "TRIM_HORIZON")])?;
