@@ -25,7 +25,8 @@ def run(stack: Stack, parameters: dict[str, str]) -> None:
     assert streams() == []
     # Written while nobody reads the stream.
     bucket.acquire(5)
-    stack.deploy(**parameters)
+    # Without a value, sam would keep the previous one.
+    stack.deploy(**parameters, ReadStream="true")
     after = {mapping["UUID"] for mapping in streams()}
     assert len(after) == 2 and not before & after, (before, after)
     # The new mapping starts at TRIM_HORIZON, so it delivers the first record again. It is not counted again.

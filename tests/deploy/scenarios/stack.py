@@ -24,7 +24,7 @@ class Stack:
         self._environment = environment
 
     def deploy(self, environment: str | None = None, template: Path = BUILD, **parameters: str) -> None:
-        """Creates or updates the stack with the parameters of the environment and these."""
+        """Creates or updates the stack with the parameters of the environment and these. The others keep their values."""
         environment = environment or self._environment
         configured = _configured(environment, "deploy")["parameter_overrides"]
         # The option replaces the list of the environment, so it repeats it. In quotes, since a value may have spaces.
