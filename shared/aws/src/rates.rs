@@ -134,7 +134,9 @@ impl RateFiles {
     /// # Errors
     /// [`StoreError`] if S3 does not answer.
     pub async fn report(&self, key: &str) -> Result<Fetched, StoreError> {
-        let Some(mut found) = get(&self.reads, &self.bucket, key).await? else { return Ok(Fetched::Vanished) };
+        let Some(mut found) = get(&self.reads, &self.bucket, key, GetObjectError::is_no_such_key).await? else {
+            return Ok(Fetched::Vanished);
+        };
         let tag = found.e_tag.take();
         if is_too_large(&found) {
             return Ok(Fetched::Found { tag, content: Err(Reason::TooLarge) });
@@ -143,14 +145,17 @@ impl RateFiles {
         Ok(Fetched::Found { tag, content })
     }
 
-    /// Reads the summary of a prefix; `None` if there is none.
+    /// Reads the summary of a prefix; `None` if there is none. Those who may not list the bucket's keys are told that
+    /// access to a missing one is denied, which is taken for missing, too: [`RateFiles::replace`] then replaces nothing.
+    ///
+    /// AWS: [GetObject permissions](https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html#API_GetObject_RequestSyntax).
     ///
     /// # Errors
     /// [`StoreError`] if S3 does not answer.
     pub async fn summary(&self, prefix: &str) -> Result<Option<Stored>, StoreError> {
-        let Some(mut found) = get(&self.client, &self.bucket, &self.summary_key(prefix)).await? else {
-            return Ok(None);
-        };
+        let is_missing = |error: &GetObjectError| error.is_no_such_key() || error.code() == Some("AccessDenied");
+        let found = get(&self.client, &self.bucket, &self.summary_key(prefix), is_missing).await?;
+        let Some(mut found) = found else { return Ok(None) };
         let Some(tag) = found.e_tag.take() else {
             return Err(StoreError::Unexplained { item: self.summary_key(prefix) });
         };
@@ -189,10 +194,16 @@ impl RateFiles {
     }
 }
 
-async fn get(client: &Client, bucket: &str, key: &str) -> Result<Option<GetObjectOutput>, StoreError> {
+/// An object; `None` if the error says that it is missing.
+async fn get(
+    client: &Client,
+    bucket: &str,
+    key: &str,
+    is_missing: fn(&GetObjectError) -> bool,
+) -> Result<Option<GetObjectOutput>, StoreError> {
     match client.get_object().bucket(bucket).key(key).send().await {
         Ok(found) => Ok(Some(found)),
-        Err(error) if error.as_service_error().is_some_and(GetObjectError::is_no_such_key) => Ok(None),
+        Err(error) if error.as_service_error().is_some_and(is_missing) => Ok(None),
         Err(error) => Err(StoreError::from_sdk("GetObject", error)),
     }
 }

@@ -21,6 +21,24 @@ async fn job() -> anyhow::Result<AggregatorScene> {
     Ok(scene)
 }
 
+/// S3 says of a missing object only to those who may list it that it is missing.
+#[tokio::test]
+async fn the_first_summary_needs_no_permission_to_list_it() -> anyhow::Result<()> {
+    let scene = job().await?;
+    scene.bucket().on_call(|_, call| match call {
+        Call::Get { key } if key == KEY => Some(Fault::AccessDenied),
+        _ => None,
+    });
+    assert_eq!(scene.aggregate(NOW).await.outcome_name(), "published");
+    // Somebody else's that may really not be read is not replaced.
+    scene.bucket().put(KEY, "{}", time(NOW));
+    assert_ne!(scene.aggregate(NOW + 5_000).await.outcome_name(), "published");
+    assert_eq!(scene.bucket().get(KEY).map(|object| object.content).as_deref(), Some(&b"{}"[..]));
+    scene.bucket().undisturbed();
+    assert_eq!(scene.aggregate(NOW + 10_000).await.outcome_name(), "published");
+    Ok(())
+}
+
 /// The summary that is there, and the number of the one in its place.
 async fn check(there: &str, expect: Option<u64>) -> anyhow::Result<()> {
     let scene = job().await?;
