@@ -3,16 +3,12 @@
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
-use aws_smithy_runtime_api::{
-    client::{
-        http::{HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector},
-        orchestrator::{HttpRequest, HttpResponse},
-        result::ConnectorError,
-        runtime_components::RuntimeComponents,
-    },
-    http::StatusCode,
+use aws_smithy_runtime_api::client::{
+    http::{HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector},
+    orchestrator::HttpRequest,
+    runtime_components::RuntimeComponents,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use tidegate_local::faults::FaultyHttp;
 use tokio::sync::watch;
 
@@ -32,8 +28,6 @@ struct Seen {
     held: Option<&'static str>,
     /// Whether there is one that does.
     waits: bool,
-    /// So many transactions are canceled.
-    conflicts: usize,
 }
 
 impl ObservedHttp {
@@ -70,11 +64,6 @@ impl ObservedHttp {
         let _ = self.seen.subscribe().wait_for(|seen| seen.waits).await;
     }
 
-    /// Cancels so many transactions, each as if somebody else was writing one of its items.
-    pub fn conflict(&self, transactions: usize) {
-        self.seen.send_modify(|seen| seen.conflicts = transactions);
-    }
-
     /// Lets all calls go on.
     pub fn release(&self) {
         self.seen.send_modify(|seen| (seen.held, seen.waits) = (None, false));
@@ -108,29 +97,9 @@ impl HttpConnector for ObservedConnector {
             });
             // It fails when the sender is gone, and this holds it.
             let _ = seen.subscribe().wait_for(|seen| seen.held != Some(operation.as_str())).await;
-            if operation == "TransactWriteItems" && seen.send_if_modified(Seen::take_conflict) {
-                return conflict();
-            }
             inner.call(request).await
         })
     }
-}
-
-impl Seen {
-    fn take_conflict(&mut self) -> bool {
-        let has_one = self.conflicts > 0;
-        self.conflicts = self.conflicts.saturating_sub(1);
-        has_one
-    }
-}
-
-fn conflict() -> Result<HttpResponse, ConnectorError> {
-    let body = json!({
-        "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
-        "CancellationReasons": [{"Code": "TransactionConflict"}],
-    });
-    let status = StatusCode::try_from(400).map_err(|error| ConnectorError::other(error.into(), None))?;
-    Ok(HttpResponse::new(status, body.to_string().into()))
 }
 
 fn half_read_units(operation: &str, request: &HttpRequest) -> usize {

@@ -85,11 +85,3 @@ impl<'a, I> Batch<'a, I> {
         Ok(batch)
     }
 }
-
-impl<'a, I> Batch<'a, I> {
-    /// The changes that come before this record; all of them if there is none.
-    #[must_use]
-    pub fn changes_before(&self, blocked: Option<&Parcel<'_>>) -> &[BucketChange<'a, I>] {
-        &self.changes[..blocked.map_or(self.changes.len(), |parcel| parcel.changes_before)]
-    }
-}

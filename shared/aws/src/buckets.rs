@@ -4,14 +4,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
-    time::Duration,
 };
 
 use aws_sdk_dynamodb::{
-    Client,
-    error::ProvideErrorMetadata,
-    operation::update_item::UpdateItemError,
-    types::{AttributeValue, KeysAndAttributes},
+    Client, error::ProvideErrorMetadata, operation::update_item::UpdateItemError, types::AttributeValue,
 };
 use tidegate_domain::{
     bucket::{BucketKey, Limit, Shard},
@@ -22,6 +18,7 @@ use tidegate_domain::{
 };
 
 use crate::{
+    batch_get::batch_get,
     error::{StoreError, causes},
     expression::{Expression, number, text},
     image::image_of,
@@ -72,9 +69,6 @@ pub struct Shards {
 ///
 /// AWS: [BatchGetItem](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html).
 const READ: usize = 100;
-
-/// How long a read waits before it asks for the items that it was not given.
-const BACKOFF: Duration = Duration::from_millis(50);
 
 impl Buckets {
     /// The buckets in `table`.
@@ -251,24 +245,9 @@ impl Buckets {
         let keys: Vec<_> = shards.map(|shard| item_key(&key.at(Shard::new(shard)))).collect();
         let mut read = Shards::default();
         for keys in keys.chunks(READ) {
-            let mut left = Some(keys.to_vec());
-            // An answer holds at least one of the items, or is throttled as a whole, which the SDK tries again.
-            while let Some(keys) = left.take().filter(|keys| !keys.is_empty()) {
-                let request = KeysAndAttributes::builder()
-                    .set_keys(Some(keys))
-                    .consistent_read(freshness == Freshness::Consistent)
-                    .build()
-                    .map_err(|source| StoreError::Refused { operation: "BatchGetItem", source: source.into() })?;
-                let sent = self.client.batch_get_item().request_items(&self.table, request).send().await;
-                let output = sent.map_err(|error| StoreError::from_sdk("BatchGetItem", error))?;
-                for item in output.responses.into_iter().flatten().flat_map(|(_, items)| items) {
-                    read.take(item);
-                }
-                left = output.unprocessed_keys.and_then(|mut keys| keys.remove(&self.table)).map(|keys| keys.keys);
-                if left.as_ref().is_some_and(|keys| !keys.is_empty()) {
-                    // As AWS asks for: the partition is busy.
-                    tokio::time::sleep(BACKOFF).await;
-                }
+            let is_consistent = freshness == Freshness::Consistent;
+            for item in batch_get(&self.client, &self.table, keys.to_vec(), is_consistent).await? {
+                read.take(item);
             }
         }
         Ok(read)

@@ -27,6 +27,7 @@
 //! | [`error`] | what a failed call means: try again, or not |
 
 pub mod batch;
+mod batch_get;
 pub mod buckets;
 pub mod client;
 pub mod clock;

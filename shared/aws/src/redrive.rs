@@ -1,11 +1,10 @@
 //! Redrive: counts records that their stream does not deliver any more, once, however often it is run.
 //!
-//! Records of one snapshot are counted by one transaction: the snapshot's counters, on condition that its watermarks
-//! still are what the decision rests on, and a marker for each record, on condition that there is none yet.
+//! One transaction counts many records of a snapshot. It changes the counters if the watermarks are still those that were
+//! read, and adds a marker for each record if there is none yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aws_sdk_dynamodb::types::KeysAndAttributes;
 use futures::future::try_join;
 use tidegate_domain::{
     bucket::{BucketKey, Shard},
@@ -16,12 +15,13 @@ use tidegate_domain::{
 };
 
 use crate::{
+    batch_get::batch_get,
     buckets::{Item, Outcome},
     error::StoreError,
     expression::{number, text},
     schema::{self, PK, SK, TTL},
     snapshots::{self, SECONDS_PER_DAY, Snapshots},
-    transaction::{Backoff, Transaction},
+    transaction::Transaction,
 };
 
 /// Counts records that the stream no longer delivers.
@@ -66,8 +66,8 @@ impl Redrive {
     /// each record; a record that it does not name is left out.
     ///
     /// # Errors
-    /// [`StoreError`] if the table does not answer, or refuses. Which records were counted is then not known; to ask
-    /// again is right.
+    /// [`StoreError`] if the table does not answer, or refuses. Which records were counted is then not known, and the
+    /// call can be repeated.
     pub async fn settle(
         &self,
         posting: &Posting<'_>,
@@ -120,26 +120,11 @@ impl Redrive {
 
     /// The keys of those markers of a posting's records that exist.
     async fn redriven(&self, posting: &Posting<'_>) -> Result<BTreeSet<MarkerKey>, StoreError> {
-        let mut found = BTreeSet::new();
         let keys = posting.records().map(|(shard, position)| marker_key(posting.snapshot(), shard, position));
-        let mut left: Vec<_> = keys.map(marker).collect();
-        let mut backoff = Backoff::default();
-        while !left.is_empty() {
-            let request = KeysAndAttributes::builder().set_keys(Some(left)).consistent_read(true).build();
-            let request =
-                request.map_err(|source| StoreError::Refused { operation: "BatchGetItem", source: source.into() })?;
-            let sent = self.snapshots.client().batch_get_item().request_items(self.snapshots.table(), request);
-            let output = sent.send().await.map_err(|error| StoreError::from_sdk("BatchGetItem", error))?;
-            let items = output.responses.into_iter().flatten().flat_map(|(_, items)| items);
-            let key = |item: Item| Some((item.get(PK)?.as_s().ok()?.clone(), item.get(SK)?.as_s().ok()?.clone()));
-            found.extend(items.filter_map(key));
-            let unread = output.unprocessed_keys.and_then(|mut keys| keys.remove(self.snapshots.table()));
-            left = unread.map(|keys| keys.keys).unwrap_or_default();
-            if !left.is_empty() {
-                backoff.wait().await;
-            }
-        }
-        Ok(found)
+        let items =
+            batch_get(self.snapshots.client(), self.snapshots.table(), keys.map(marker).collect(), true).await?;
+        let key = |item: Item| Some((item.get(PK)?.as_s().ok()?.clone(), item.get(SK)?.as_s().ok()?.clone()));
+        Ok(items.into_iter().filter_map(key).collect())
     }
 
     /// Counts a posting and leaves a marker for each record; lost if a watermark or a marker is not what was seen.

@@ -139,7 +139,7 @@ fn update(table: &str, key: Item, expression: Expression) -> Result<TransactWrit
 }
 
 fn refused(source: BuildError) -> StoreError {
-    StoreError::Refused { operation: "TransactWriteItems", source: source.into() }
+    StoreError::Refused { operation: OPERATION, source: source.into() }
 }
 
 #[cfg(test)]

@@ -1,8 +1,13 @@
 //! What cannot be processed stops no other bucket.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 use tidegate_aws::stream::StreamEvent;
-use tidegate_local::{faults::FaultRates, mapping::StreamRecord};
+use tidegate_local::{
+    faults::{Fault, FaultRates},
+    mapping::StreamRecord,
+};
 use tidegate_tests::keeper::{
     KeeperScene, START, count, event_of, failure, full, item, key, number, set_tokens, shard, take, time, tokens,
 };
@@ -168,7 +173,7 @@ async fn check_incomplete(cancel: impl FnOnce(&KeeperScene)) -> anyhow::Result<(
 
     // The repair does it.
     scene.observed.release();
-    scene.observed.conflict(0);
+    scene.http.on_call(|_, _| None);
     let repaired = scene.repair(NOW).await?;
     assert_eq!((repaired.report.split, repaired.report.incomplete), (1, 0));
     Ok(())
@@ -176,7 +181,8 @@ async fn check_incomplete(cancel: impl FnOnce(&KeeperScene)) -> anyhow::Result<(
 
 #[tokio::test]
 async fn a_contended_bucket_is_left_to_the_repair() -> anyhow::Result<()> {
-    check_incomplete(|scene| scene.observed.conflict(usize::MAX)).await
+    let conflict = |operation: &str, _: &str| (operation == "TransactWriteItems").then_some(Fault::Conflict);
+    check_incomplete(|scene| scene.http.on_call(conflict)).await
 }
 
 #[tokio::test]
@@ -194,7 +200,11 @@ async fn conflicts_are_tried_again() -> anyhow::Result<()> {
     scene.writes().await?;
     scene.change(&key("hot"), |state| state.shards = count(2)).await?;
     let batch = scene.event(DRY).await?;
-    scene.observed.conflict(2);
+    let transactions = AtomicUsize::new(0);
+    scene.http.on_call(move |operation, _| {
+        let is_early = operation == "TransactWriteItems" && transactions.fetch_add(1, Ordering::Relaxed) < 2;
+        is_early.then_some(Fault::Conflict)
+    });
     let report = scene.invoke(&batch, DRY).await.report;
     assert_eq!((report.split_lost, report.split, report.incomplete), (0, 1, 0), "a conflict decides nothing");
     Ok(())
