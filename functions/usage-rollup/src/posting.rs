@@ -30,7 +30,7 @@ pub(crate) struct Posted<'a> {
     pub(crate) refusals: Vec<Refusal<'a>>,
 }
 
-/// A posting of which a part, perhaps all, is not written, or not known to be.
+/// A posting that failed, wholly or in part.
 struct NotPosted<'a> {
     error: CallError,
     unposted: Vec<Posting<'a>>,

@@ -10,8 +10,7 @@ use tidegate_domain::sequence::SequenceNumber;
 
 tidegate_lambda::report! {
     /// The counts of one invocation. Unless the stream is misconfigured, every record is in exactly one of `not_ours`,
-    /// `changes` and `poison`,
-    /// and every posting in exactly one of `posted`, `remainders`, `already_posted`, `refused` and `failed`.
+    /// `changes` and `poison`, and every posting in exactly one of `posted`, `remainders`, `already_posted`, `refused` and `failed`.
     pub struct Report {
         /// Records delivered.
         records,
@@ -33,7 +32,7 @@ tidegate_lambda::report! {
         postings,
         /// Postings that were written whole.
         posted,
-        /// Postings of which a part had been written before.
+        /// Postings that had been written in part before.
         remainders,
         /// Postings that had been written before.
         already_posted,

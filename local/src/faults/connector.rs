@@ -68,8 +68,7 @@ impl FaultyHttp {
         Self { latency, ..self }
     }
 
-    /// Asks, before each call, what befalls it: by its operation, like `GetItem`, and its body. Where the answer is none,
-    /// the rates decide.
+    /// Picks the fault of each call by its operation, like `GetItem`, and its body. If `hook` returns none, the rates decide.
     pub fn on_call(&self, hook: impl Fn(&str, &str) -> Option<Fault> + Send + Sync + 'static) {
         self.faults.state().hook = Some(Arc::new(hook));
     }

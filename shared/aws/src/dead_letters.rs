@@ -92,8 +92,8 @@ impl DeadLetterQueue {
         Ok(())
     }
 
-    /// Up to ten messages, which nobody else gets until `hidden` has passed. That there are none may be a coincidence:
-    /// `wait` is how long the queue may look for some.
+    /// Up to ten messages, which are hidden from other receivers for `hidden`. An empty result does not mean that the
+    /// queue is empty: `wait` is how long the queue looks for messages.
     ///
     /// # Errors
     /// [`StoreError`] when the queue does not respond.

@@ -50,13 +50,13 @@ pub struct Receipt {
     pub writes: u32,
 }
 
-/// A posting of which a part, perhaps all, is not in, or not known to be in.
+/// A posting that failed, wholly or in part.
 #[derive(Debug, thiserror::Error)]
 #[error("a posting is not in, or not wholly")]
 pub struct PostError<'a> {
     /// Why.
     pub source: StoreError,
-    /// That part.
+    /// What is not written, or not known to be.
     pub unposted: Vec<Posting<'a>>,
 }
 

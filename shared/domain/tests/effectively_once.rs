@@ -1,9 +1,8 @@
 //! The law of the rollup: however a stream is delivered, the snapshots hold what happened, once.
 //!
-//! The model has stream shards with checkpoints: two, one of which splits, and then another stream of the same table. A
-//! shard is read when its parents are done. A table writes conditionally, and deliveries are cut anywhere, come again, run
-//! side by side, stall and crash between two writes. The truth is counted apart from the code under test, from the
-//! events themselves.
+//! The model has a stream of two shards, of which one splits, and then a second stream of the same table. A shard is read when
+//! its parents have been read. Batches have any size, are delivered again, run concurrently, and crash between two
+//! writes. The expected usage is counted from the events, without the code under test.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
