@@ -1,12 +1,12 @@
 //! The Lambda function `bucket-keeper`.
 
-use bucket_keeper::{config::Config, handler::BucketKeeper};
+use bucket_keeper::{config::Config, handler::BucketKeeper, report::METRICS};
 use tidegate_aws::{buckets::Buckets, client, dead_letters::DeadLetterQueue, registry::Registry};
 use tidegate_lambda::{process, telemetry::Telemetry};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let telemetry = &Telemetry::start(env!("CARGO_PKG_NAME"));
+    let telemetry = &Telemetry::start(env!("CARGO_PKG_NAME"), &METRICS);
     let config = Config::from_env()?;
     let sdk = client::config_from_env().await;
     let dynamodb = client::dynamodb(&sdk);

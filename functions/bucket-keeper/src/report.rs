@@ -7,6 +7,9 @@ use tidegate_aws::{
 };
 use tidegate_domain::{bucket::BucketKey, refill::Decision, state::Unfamiliar};
 
+/// The counts that are CloudWatch metrics: those of the alarms and the dashboard.
+pub const METRICS: [&str; 5] = ["Refilled", "Lost", "Doubled", "Held", "Failed"];
+
 tidegate_lambda::report! {
     /// The counts of one invocation, of a batch or of a repair.
     ///

@@ -1,12 +1,12 @@
 //! The Lambda function `rate-aggregator`.
 
-use rate_aggregator::{config::Config, handler::RateAggregator};
+use rate_aggregator::{config::Config, handler::RateAggregator, report::METRICS};
 use tidegate_aws::{client, rates::RateFiles};
 use tidegate_lambda::{process, telemetry::Telemetry};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let telemetry = &Telemetry::start(env!("CARGO_PKG_NAME"));
+    let telemetry = &Telemetry::start(env!("CARGO_PKG_NAME"), &METRICS);
     let config = Config::from_env()?;
     let sdk = client::config_from_env().await;
     let s3 = client::s3(&sdk, config.force_path_style);

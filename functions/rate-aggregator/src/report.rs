@@ -13,6 +13,9 @@ use tidegate_domain::{
 
 use crate::job::{Aggregated, AggregationError, Outcome};
 
+/// The counts that are CloudWatch metrics: those of the alarms and the dashboard.
+pub const METRICS: [&str; 5] = ["Succeeded", "Published", "Failed", "Active", "Rejected"];
+
 /// The aggregation of one job, as it is told.
 #[metrics(rename_all = "PascalCase")]
 #[derive(Debug)]

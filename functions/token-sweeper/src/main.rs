@@ -2,11 +2,11 @@
 
 use tidegate_aws::{client, emr::Clusters, tokens::Tokens};
 use tidegate_lambda::{process, telemetry::Telemetry};
-use token_sweeper::{config::Config, handler::TokenSweeper};
+use token_sweeper::{config::Config, handler::TokenSweeper, report::METRICS};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let telemetry = &Telemetry::start(env!("CARGO_PKG_NAME"));
+    let telemetry = &Telemetry::start(env!("CARGO_PKG_NAME"), &METRICS);
     let config = Config::from_env()?;
     let sdk = client::config_from_env().await;
     let tokens = Tokens::new(client::dynamodb(&sdk), &config.table, &config.index);

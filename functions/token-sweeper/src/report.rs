@@ -5,6 +5,9 @@ use tidegate_domain::sweep::{Outcome, Removals};
 
 use crate::decision::{Decision, Failure};
 
+/// The counts that are CloudWatch metrics: those of the alarms and the dashboard.
+pub const METRICS: [&str; 6] = ["Ended", "Early", "Untracked", "Failed", "Deleted", "Forgotten"];
+
 tidegate_lambda::report! {
     /// The counts of one invocation, of events or of a reconcile.
     ///

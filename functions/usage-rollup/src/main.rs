@@ -2,11 +2,11 @@
 
 use tidegate_aws::{client, dead_letters::DeadLetterQueue, snapshots::Snapshots};
 use tidegate_lambda::{process, telemetry::Telemetry};
-use usage_rollup::{config::Config, handler::UsageRollup};
+use usage_rollup::{config::Config, handler::UsageRollup, report::METRICS};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let telemetry = &Telemetry::start(env!("CARGO_PKG_NAME"));
+    let telemetry = &Telemetry::start(env!("CARGO_PKG_NAME"), &METRICS);
     let config = Config::from_env()?;
     let sdk = client::config_from_env().await;
     let function = &UsageRollup {

@@ -8,6 +8,9 @@ use tidegate_aws::{
 };
 use tidegate_domain::sequence::SequenceNumber;
 
+/// The counts that are CloudWatch metrics: those of the alarms and the dashboard.
+pub const METRICS: [&str; 5] = ["Records", "Posted", "Parked", "Failed", "Poison"];
+
 tidegate_lambda::report! {
     /// The counts of one invocation. Unless the stream is misconfigured, every record is in exactly one of `not_ours`,
     /// `changes` and `poison`, and every posting in exactly one of `posted`, `remainders`, `already_posted`, `refused` and `failed`.

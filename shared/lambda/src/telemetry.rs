@@ -43,13 +43,14 @@ pub(crate) struct Facts {
 
 impl Telemetry {
     /// Starts logging at the level of `AWS_LAMBDA_LOG_LEVEL`, or `INFO`. All lines name the service
-    /// `POWERTOOLS_SERVICE_NAME`, or `function`. A panic is a line like any other.
+    /// `POWERTOOLS_SERVICE_NAME`, or `function`. A panic is a line like any other. Counts that are named in `metrics` become
+    /// CloudWatch metrics.
     ///
     /// To be called once, at the start of the process.
     ///
     /// AWS: [log levels](https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-log-level.html).
     #[must_use]
-    pub fn start(function: &str) -> Self {
+    pub fn start(function: &str, metrics: &'static [&'static str]) -> Self {
         let settings = Settings::new(variable);
         let service = settings.get("POWERTOOLS_SERVICE_NAME").unwrap_or_else(|| function.to_owned());
         log::start(&service, settings.get("AWS_LAMBDA_LOG_LEVEL").as_deref());
@@ -57,7 +58,7 @@ impl Telemetry {
             let location = panic.location().map(ToString::to_string);
             tracing::error!(location, error = panic.payload_as_str(), "panicked");
         }));
-        Self { metrics: Metrics::to_stdout(service), invocations: AtomicU64::new(0) }
+        Self { metrics: Metrics::to_stdout(service, metrics), invocations: AtomicU64::new(0) }
     }
 
     /// Notes that an invocation begins.

@@ -27,7 +27,7 @@ struct Report {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    process::run(&Telemetry::start("obedient"), obey).await
+    process::run(&Telemetry::start("obedient", &[]), obey).await
 }
 
 async fn obey(invocation: Invocation<'_, Event>) -> Result<String, Diagnostic> {

@@ -50,25 +50,33 @@ fn capitalised(word: &str) -> String {
     first.to_uppercase() + rest
 }
 
-/// What each function of the template measures, by the service that it calls itself.
+/// The metrics of each function of the template, by the service that it calls itself.
 fn own(stack: &Stack) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
     let mut own = BTreeMap::new();
     for (_, function) in stack.resources("AWS::Serverless::Function")? {
-        let mut metrics = match text(&function["CodeUri"])?.as_str() {
-            "functions/usage-rollup" => counted(&usage_rollup::report::Report::default()),
-            "functions/bucket-keeper" => counted(&bucket_keeper::report::Report::default()),
-            "functions/token-sweeper" => counted(&token_sweeper::report::Report::default()),
+        let (counts, metrics) = match text(&function["CodeUri"])?.as_str() {
+            "functions/usage-rollup" => {
+                (counted(&usage_rollup::report::Report::default()), &usage_rollup::report::METRICS[..])
+            }
+            "functions/bucket-keeper" => {
+                (counted(&bucket_keeper::report::Report::default()), &bucket_keeper::report::METRICS[..])
+            }
+            "functions/token-sweeper" => {
+                (counted(&token_sweeper::report::Report::default()), &token_sweeper::report::METRICS[..])
+            }
             "functions/rate-aggregator" => {
                 let aggregation = rate_aggregator::report::Report::default();
-                [counted(&aggregation), counted(&rate_aggregator::report::Summed::default())].concat()
+                let counts = [counted(&aggregation), counted(&rate_aggregator::report::Summed::default())].concat();
+                (counts, &rate_aggregator::report::METRICS[..])
             }
             other => anyhow::bail!("{other} is no function"),
         };
-        assert!(metrics.len() > 10, "{metrics:?}");
-        metrics.push("Duration".to_owned());
+        for metric in metrics {
+            assert!(counts.iter().any(|count| count == metric), "nobody counts {metric}");
+        }
         own.insert(
             text(&function["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"])?,
-            metrics.into_iter().collect(),
+            metrics.iter().map(|metric| (*metric).to_owned()).collect(),
         );
     }
     Ok(own)
@@ -80,7 +88,7 @@ fn check(stack: &Stack, namespace: &str, metric: &str, dimensions: &[(String, St
     if namespace == OWN {
         let own = own(stack)?;
         let measured = own.get(value).with_context(|| format!("{metric}: there is no service {value}"))?;
-        assert!(name == "service" && measured.contains(metric), "{value} does not count {metric}");
+        assert!(name == "service" && measured.contains(metric), "{metric} is no metric of {value}");
         return Ok(());
     }
     let known = OF_AWS.iter().find(|(known, _)| *known == namespace).with_context(|| namespace.to_owned())?.1;
@@ -237,6 +245,13 @@ fn the_dashboard_shows_what_is_measured() -> anyhow::Result<()> {
     // CloudWatch does not charge for three dashboards of up to 50 metrics, but for each metric of our own.
     assert!((40..=50).contains(&shown.len()), "{}", shown.len());
     assert!(of_our_own.len() <= 30, "{of_our_own:?}");
+    // Nobody pays for a metric that nobody sees: each is shown, or watched, for one of its function's services.
+    let alarms = stack.resources("AWS::CloudWatch::Alarm")?;
+    let watched: Vec<_> = alarms.values().flat_map(watched).map(|metric| &metric["MetricName"]).collect();
+    for metric in own(&stack)?.into_values().flatten() {
+        let is_shown = of_our_own.iter().any(|(shown, _)| *shown == metric);
+        assert!(is_shown || watched.iter().any(|watched| **watched == metric), "nobody sees {metric}");
+    }
     Ok(())
 }
 

@@ -1,17 +1,24 @@
-//! The metrics: one line an invocation, and one for each part that is of interest by itself, in CloudWatch's embedded format, from which CloudWatch makes metrics
-//! and which Logs Insights can query. It is the invocation's summary, too.
+//! The metrics: one line an invocation, and one for each part that is of interest by itself, in CloudWatch's embedded
+//! format. CloudWatch makes metrics of those counts that a function names as such, since each costs money in every hour in
+//! which it is written, also as 0. The others are fields of the same line, which Logs Insights can sum.
+//!
+//! AWS: [custom metrics' price](https://aws.amazon.com/cloudwatch/pricing/).
 
 use std::{
+    borrow::Cow,
     fmt,
     io::{self, Stdout},
     sync::{Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use metrique::{
     CloseValue, InflectableEntry, RootEntry,
-    emf::Emf,
-    writer::{Entry, EntryIoStream as _, EntryWriter, FormatExt as _, IoStreamError, format::FormattedEntryIoStream},
+    emf::{Emf, NoMetric},
+    writer::{
+        Entry, EntryConfig, EntryIoStream as _, EntryWriter, FormatExt as _, IoStreamError, Value,
+        format::FormattedEntryIoStream,
+    },
 };
 
 use super::{Facts, log};
@@ -26,13 +33,15 @@ pub const DIMENSION: &str = "service";
 /// AWS: [embedded metric format](https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html).
 pub(crate) struct Metrics {
     service: String,
+    names: &'static [&'static str],
     stream: Mutex<FormattedEntryIoStream<Emf, Stdout>>,
 }
 
 impl Metrics {
-    pub(crate) fn to_stdout(service: String) -> Self {
+    /// Counts with these names are metrics.
+    pub(crate) fn to_stdout(service: String, names: &'static [&'static str]) -> Self {
         let format = Emf::builder(NAMESPACE.to_owned(), vec![vec![DIMENSION.to_owned()]]).build();
-        Self { service, stream: Mutex::new(format.output_to(io::stdout())) }
+        Self { service, names, stream: Mutex::new(format.output_to(io::stdout())) }
     }
 
     /// Writes a line, whole and at once. A failure is logged: it must not fail the work that the line tells
@@ -45,7 +54,7 @@ impl Metrics {
         report: R,
     ) {
         let report = RootEntry::new(report.close());
-        let line = Line { service: &self.service, facts, kind, duration, report };
+        let line = Line { service: &self.service, names: self.names, facts, kind, duration, report };
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = stream.next(&line).and_then(|()| stream.flush().map_err(IoStreamError::Io)) {
             tracing::error!(error = error.to_string(), "metrics were lost");
@@ -62,6 +71,7 @@ impl fmt::Debug for Metrics {
 /// An invocation of some kind, or a part of one: which one, how long the whole of it took, and its counts.
 struct Line<'a, R> {
     service: &'a str,
+    names: &'a [&'a str],
     facts: &'a Facts,
     kind: &'static str,
     duration: Option<Duration>,
@@ -82,10 +92,36 @@ impl<R: Entry> Entry for Line<'_, R> {
         line.value("function_arn", function_arn);
         line.value("function_request_id", function_request_id);
         line.value("xray_trace_id", xray_trace_id);
+        let line = &mut MetricsByName { line, names: self.names };
         if let Some(duration) = &self.duration {
             line.value("Duration", duration);
         }
         self.report.write(line);
+    }
+}
+
+/// Writes each value as a metric if it has one of these names, and as a field otherwise.
+struct MetricsByName<'n, W> {
+    line: W,
+    names: &'n [&'n str],
+}
+
+impl<'w, W: EntryWriter<'w>> EntryWriter<'w> for MetricsByName<'_, W> {
+    fn timestamp(&mut self, timestamp: SystemTime) {
+        self.line.timestamp(timestamp);
+    }
+
+    fn value(&mut self, name: impl Into<Cow<'w, str>>, value: &(impl Value + ?Sized)) {
+        let name = name.into();
+        if self.names.contains(&name.as_ref()) {
+            self.line.value(name, value);
+        } else {
+            self.line.value(name, &NoMetric::from(value));
+        }
+    }
+
+    fn config(&mut self, config: &'w dyn EntryConfig) {
+        self.line.config(config);
     }
 }
 
@@ -99,6 +135,8 @@ mod tests {
     struct Report {
         #[metrics(unit = Count)]
         already_posted: usize,
+        #[metrics(unit = Count)]
+        posted: usize,
     }
 
     #[test]
@@ -111,9 +149,9 @@ mod tests {
             function_request_id: "request-1".to_owned(),
             xray_trace_id: None,
         };
-        let report = RootEntry::new(Report { already_posted: 2 }.close());
+        let report = RootEntry::new(Report { already_posted: 2, posted: 0 }.close());
         let duration = Some(Duration::from_micros(7_500));
-        let line = Line { service: "usage-rollup", facts: &facts, kind: "batch", duration, report };
+        let line = Line { service: "usage-rollup", names: &["Posted"], facts: &facts, kind: "batch", duration, report };
         let format = Emf::all_validations(NAMESPACE.to_owned(), vec![vec![DIMENSION.to_owned()]]);
         let mut text = Vec::new();
         format.output_to(&mut text).next(&line)?;
@@ -125,7 +163,7 @@ mod tests {
             (&"Tidegate".into(), &serde_json::json!([["service"]]))
         );
         let names: Vec<_> = metrics["Metrics"].as_array().into_iter().flatten().map(|metric| &metric["Name"]).collect();
-        assert_eq!(names, ["Duration", "AlreadyPosted"]);
+        assert_eq!(names, ["Posted"]);
         assert_eq!((&line["service"], &line["function_request_id"]), (&"usage-rollup".into(), &"request-1".into()));
         assert_eq!(
             (&line["Duration"], &line["AlreadyPosted"], &line["kind"]),
