@@ -1,4 +1,4 @@
-"""A client of zae-limiter 0.17.0 in simulated time, for one bucket. The endpoint of its table is in the environment.
+"""A client of zae-limiter, 0.10.3 or 0.17.0, in simulated time, for one bucket. The endpoint of its table is in the environment.
 
 It reads commands from its input, one JSON object a line, and answers each in one line. Times are in epoch
 milliseconds.
@@ -25,7 +25,7 @@ class Client:
         self.now = 0
         self.requests = []
         # The client reads three clocks: this one for buckets, another for its configuration cache, and a
-        # third for its rejection cache.
+        # third for its rejection cache, which older versions do not have.
         SyncRepository._now_ms = lambda repository: self.now
         sync_config_cache.time = types.SimpleNamespace(time=self.seconds)
 
@@ -35,7 +35,8 @@ class Client:
     def open(self, table, at, capacity, refill):
         self.now = at
         repository = SyncRepository.open("tidegate", stack=table)
-        repository._rejection_cache._clock = self.seconds
+        if hasattr(repository, "_rejection_cache"):
+            repository._rejection_cache._clock = self.seconds
         repository._get_client().meta.events.register("before-send.dynamodb", self.note)
         self.limiter = SyncRateLimiter(repository=repository)
         limit = Limit.per_second(LIMIT, refill, burst=capacity)

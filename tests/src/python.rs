@@ -3,9 +3,10 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
 };
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use tokio::process::Command;
 
 use crate::root;
@@ -31,6 +32,23 @@ pub async fn interpreter(modules: &str) -> anyhow::Result<Option<OsString>> {
     ensure!(named.is_none(), "{NAMED}: {reason}");
     println!("not tested: {reason}");
     Ok(None)
+}
+
+/// Finds another version of a client, which is in a folder of this name in the virtual environment of `TIDEGATE_PYTHON`.
+/// Without that variable, prints the reason and returns `None`: the caller skips its test.
+///
+/// # Errors
+/// When the virtual environment does not have the folder.
+pub fn another_version(python: &OsStr, name: &str) -> anyhow::Result<Option<PathBuf>> {
+    if env::var_os(NAMED).is_none_or(|named| named.is_empty()) {
+        println!("not tested: {NAMED} names no virtual environment with {name}");
+        return Ok(None);
+    }
+    let path =
+        Path::new(python).parent().and_then(Path::parent).context("the interpreter is in no virtual environment")?;
+    let path = path.join(name);
+    ensure!(path.is_dir(), "{NAMED}: {} is missing", path.display());
+    Ok(Some(path))
 }
 
 /// The command that runs a script of `tests/python`. It looks for every AWS service at this endpoint.

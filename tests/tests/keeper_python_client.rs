@@ -4,7 +4,7 @@
 //! batches take turns, so every run sends the same requests. The tests are skipped where Python does not have the
 //! library: see `tidegate_tests::python`.
 
-use std::{collections::BTreeMap, ffi::OsStr, process::Stdio};
+use std::{collections::BTreeMap, ffi::OsStr, path::Path, process::Stdio};
 
 use anyhow::{Context as _, ensure};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tidegate_aws::schema;
 use tidegate_tests::{
     keeper::{Item, KeeperScene, event_of, in_time, text, time},
-    python::{interpreter, script},
+    python::{another_version, interpreter, script},
 };
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
@@ -114,9 +114,11 @@ struct Client {
 }
 
 impl Client {
-    /// Opens the table as an application does, and sets the limit.
-    async fn open(python: &OsStr, scene: &KeeperScene, load: Load) -> anyhow::Result<Self> {
+    /// Opens the table as an application does, and sets the limit. The client is of the version at this path, or of
+    /// the interpreter's if it is empty.
+    async fn open(python: &OsStr, path: &Path, scene: &KeeperScene, load: Load) -> anyhow::Result<Self> {
         let mut process = script(python, "bucket_client.py", &scene.services.endpoint)
+            .env("PYTHONPATH", path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -147,9 +149,12 @@ fn version_record() -> Item {
     [
         (schema::PK, text("_/SYSTEM#")),
         (schema::SK, text("#VERSION")),
+        (schema::GSI4PK, text("_")),
+        (schema::GSI4SK, text("_/SYSTEM#")),
         ("schema_version", text("0.10.0")),
         ("client_min_version", text("0.0.0")),
         ("lambda_version", null),
+        ("updated_by", text("tidegate")),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()
@@ -157,7 +162,7 @@ fn version_record() -> Item {
 
 async fn scene() -> anyhow::Result<KeeperScene> {
     let scene = KeeperScene::new().await?;
-    scene.put_item(version_record()).await?;
+    assert!(scene.keeper.registry.enter_version().await?);
     Ok(scene)
 }
 
@@ -166,7 +171,7 @@ async fn run(python: &OsStr, load: Load, processes: usize) -> anyhow::Result<Cou
     let mut scene = scene().await?;
     let keepers: Vec<_> = (0..processes).map(|_| scene.another_process()).collect::<Result<_, _>>()?;
     let mut turns = keepers.iter().cycle();
-    let mut client = Client::open(python, &scene, load).await?;
+    let mut client = Client::open(python, Path::new(""), &scene, load).await?;
     // Drop the records of the configuration: the event source mapping filters them out.
     scene.records(START).await?;
     let (mut batch, mut counts) = (Vec::new(), Counts::default());
@@ -226,12 +231,22 @@ async fn keeper_leaves_shallow_buckets_to_their_clients() -> anyhow::Result<()> 
     Ok(())
 }
 
+/// The first client of a table finds the version record of the repair, and so does each later one, be it newer or
+/// older. If a client were the first to write it, a newer one would deploy an aggregator, which is a call of another
+/// service and fails here.
 #[tokio::test(flavor = "multi_thread")]
-async fn client_accepts_a_version_record_without_lambda_version() -> anyhow::Result<()> {
+async fn clients_of_all_versions_open_a_new_table() -> anyhow::Result<()> {
     let Some(python) = interpreter("zae_limiter").await? else { return Ok(()) };
-    let scene = scene().await?;
-    let mut client = Client::open(&python, &scene, DEEP).await?;
-    assert!(client.acquire(&[START], DEEP.tokens).await?[0].admitted);
-    assert_eq!(scene.table().await?["_/SYSTEM# #VERSION"], version_record());
+    let Some(oldest) = another_version(&python, "zae-limiter-0.10.3")? else { return Ok(()) };
+    let latest = Path::new("");
+    for order in [[&*oldest, latest], [latest, &oldest]] {
+        let scene = scene().await?;
+        for path in order {
+            let mut client = Client::open(&python, path, &scene, DEEP).await?;
+            assert!(client.acquire(&[START], DEEP.tokens).await?[0].admitted);
+            assert!(!scene.keeper.registry.enter_version().await?, "a second repair writes nothing");
+            assert_eq!(scene.table().await?["_/SYSTEM# #VERSION"], version_record());
+        }
+    }
     Ok(())
 }

@@ -5,6 +5,7 @@ use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};
 use crate::{
     event::{Answer, Event},
     handler::BucketKeeper,
+    repair::within,
 };
 
 impl BucketKeeper {
@@ -22,10 +23,14 @@ impl BucketKeeper {
                 handled.answer.map(Answer::Batch).map_err(|error| diagnostic("BatchError", &error))
             }
             Event::Repair => {
+                let version = within(deadline, Box::pin(self.registry.enter_version())).await;
                 let repaired = Box::pin(self.repair(now, deadline)).await;
                 let buckets = repaired.report.buckets;
                 teller.tell("repair", repaired.report);
                 let complete = repaired.complete.map_err(|error| diagnostic("RepairError", &error))?;
+                if version.map_err(|error| diagnostic("VersionError", &error))? {
+                    tracing::info!("entered the version record");
+                }
                 Ok(Answer::Repair { buckets, complete })
             }
         }

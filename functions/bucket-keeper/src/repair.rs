@@ -243,6 +243,9 @@ fn needs_repair(shards: &Shards, zero: &BucketState<'_>, now: EpochMillis) -> bo
 }
 
 /// Makes a call within the deadline.
-async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, CallError> {
+pub(crate) async fn within<T>(
+    deadline: Instant,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, CallError> {
     timeout_at(deadline, call).await.map_err(|_| CallError::Deadline).and_then(|done| Ok(done?))
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::{
     Client,
-    operation::{delete_item::DeleteItemError, update_item::UpdateItemError},
+    operation::{delete_item::DeleteItemError, put_item::PutItemError, update_item::UpdateItemError},
     types::AttributeValue,
 };
 use tidegate_domain::{
@@ -23,8 +23,11 @@ use crate::{
     error::StoreError,
     expression::{Expression, number, text},
     schema::{
-        self, PK, SK,
-        system::{self, AFTER, CHECKED, NEWEST_WRITTEN, PARTITION, REPAIR, SHARDED, SHARDS, ZERO_WRITTEN},
+        self, GSI4PK, GSI4SK, PK, SK,
+        system::{
+            self, AFTER, CHECKED, CLIENT_MIN_VERSION, LAMBDA_VERSION, NEWEST_WRITTEN, NO_NAMESPACE, PARTITION, REPAIR,
+            SCHEMA_VERSION, SHARDED, SHARDS, UPDATED_BY, ZERO_WRITTEN,
+        },
     },
 };
 
@@ -172,6 +175,38 @@ impl Registry {
         };
         let put = self.client.put_item().table_name(&self.table).set_item(Some(key)).item(AFTER, text(after));
         put.send().await.map(drop).map_err(|error| StoreError::from_sdk("PutItem", error))
+    }
+
+    /// Writes the version record that clients of zae-limiter look for when they open the table, unless there is one;
+    /// returns whether it was written.
+    ///
+    /// It has no version of a Lambda function. With one that is lower than its own, a client would deploy the function
+    /// of its own version, or refuse to open the table.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the table does not do it.
+    pub async fn enter_version(&self) -> Result<bool, StoreError> {
+        if self.get(system::VERSION).await?.is_some() {
+            return Ok(false);
+        }
+        let texts = [
+            (SCHEMA_VERSION, "0.10.0"),
+            (CLIENT_MIN_VERSION, "0.0.0"),
+            (UPDATED_BY, "tidegate"),
+            (GSI4PK, NO_NAMESPACE),
+            (GSI4SK, PARTITION),
+        ];
+        let mut item = key(system::VERSION);
+        item.extend(texts.map(|(name, value)| (name.to_owned(), text(value))));
+        item.insert(LAMBDA_VERSION.to_owned(), AttributeValue::Null(true));
+        let put = self.client.put_item().table_name(&self.table).set_item(Some(item));
+        match put.condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK).send().await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.as_service_error() {
+                Some(PutItemError::ConditionalCheckFailedException(_)) => Ok(false),
+                _ => Err(StoreError::from_sdk("PutItem", error)),
+            },
+        }
     }
 
     /// A write whose condition fails changes nothing, which is right.

@@ -1,11 +1,21 @@
 //! Keys of the items that belong to no namespace. All are in one partition, and so are ours, except the markers of
 //! redriven records.
 
-/// The partition key: that of the system of `_`, an id that no namespace has.
+/// The id that stands for the whole table: no namespace has it.
+pub const NO_NAMESPACE: &str = "_";
+/// The partition key: that of the system of [`NO_NAMESPACE`].
 pub const PARTITION: &str = "_/SYSTEM#";
 
-/// The sort key of the version of the table's schema.
+/// The sort key of the version record.
 pub const VERSION: &str = "#VERSION";
+/// Of the version record: the version of the table's schema. Clients need one of the same major version.
+pub const SCHEMA_VERSION: &str = "schema_version";
+/// Of the version record: the version of zae-limiter's own functions, or null.
+pub const LAMBDA_VERSION: &str = "lambda_version";
+/// Of the version record: the lowest version of a client that may use the table.
+pub const CLIENT_MIN_VERSION: &str = "client_min_version";
+/// Of the version record: who wrote it.
+pub const UPDATED_BY: &str = "updated_by";
 /// Prefix of the sort key of a namespace by name: [`namespace_sk`](super::namespace_sk).
 pub const NAMESPACE: &str = "#NAMESPACE#";
 /// Prefix of the sort key of a namespace by id: [`namespace_id_sk`](super::namespace_id_sk).
