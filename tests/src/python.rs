@@ -54,9 +54,16 @@ pub fn another_version(python: &OsStr, name: &str) -> anyhow::Result<Option<Path
 /// The command that runs a script of `tests/python`. It looks for every AWS service at this endpoint.
 #[must_use]
 pub fn script(python: impl AsRef<OsStr>, name: &str, endpoint: &str) -> Command {
+    let mut command = python_at(python, endpoint);
+    command.arg(root().join("tests/python").join(name));
+    command
+}
+
+/// The interpreter, which looks for every AWS service at this endpoint.
+#[must_use]
+pub fn python_at(python: impl AsRef<OsStr>, endpoint: &str) -> Command {
     let mut command = Command::new(python);
     command
-        .arg(root().join("tests/python").join(name))
         .env("AWS_ENDPOINT_URL", endpoint)
         .env("AWS_DEFAULT_REGION", "us-east-1")
         .env("AWS_ACCESS_KEY_ID", "test")

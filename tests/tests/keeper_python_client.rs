@@ -4,7 +4,7 @@
 //! batches take turns, so every run sends the same requests. The tests are skipped where Python does not have the
 //! library: see `tidegate_tests::python`.
 
-use std::{collections::BTreeMap, ffi::OsStr, path::Path, process::Stdio};
+use std::{collections::BTreeMap, ffi::OsStr, fs, path::Path, process::Stdio};
 
 use anyhow::{Context as _, ensure};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use tidegate_aws::schema;
 use tidegate_tests::{
     keeper::{Item, KeeperScene, event_of, in_time, text, time},
-    python::{another_version, interpreter, script},
+    python::{another_version, interpreter, python_at, script},
+    root,
 };
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
@@ -248,5 +249,22 @@ async fn clients_of_all_versions_open_a_new_table() -> anyhow::Result<()> {
             assert_eq!(scene.table().await?["_/SYSTEM# #VERSION"], version_record());
         }
     }
+    Ok(())
+}
+
+/// The README's example, on this table.
+#[tokio::test(flavor = "multi_thread")]
+async fn example_of_the_readme_takes_a_token() -> anyhow::Result<()> {
+    let Some(python) = interpreter("zae_limiter").await? else { return Ok(()) };
+    let readme = fs::read_to_string(root().join("README.md"))?;
+    let (_, example) = readme.split_once("```python\n").context("README.md has an example")?;
+    let (example, _) = example.split_once("```").context("the example ends")?;
+    let scene = scene().await?;
+    let example = example.replace("tidegate-buckets", &scene.services.table);
+    let mut command = python_at(&python, &scene.services.endpoint);
+    let ran = timeout(LIMIT, command.args(["-c", &example]).output()).await.context("the example hangs")??;
+    ensure!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let buckets = scene.table().await?.into_keys().filter(|key| key.contains("/BUCKET#customer-1#api#0")).count();
+    assert_eq!(buckets, 1);
     Ok(())
 }
