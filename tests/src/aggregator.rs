@@ -17,7 +17,7 @@ use rate_aggregator::{
 use serde_json::Value;
 use tidegate_aws::{client, rates::RateFiles, schema::rates::worker_key};
 use tidegate_domain::time::EpochMillis;
-use tidegate_local::{
+use tidegate_sandbox::{
     faults::{FaultRates, FaultyHttp, sdk_config},
     s3::{BUCKET, Bucket, EmbeddedS3, workers::report},
 };

@@ -32,11 +32,11 @@ use tidegate_domain::{
     time::EpochMillis,
     tokens::Millitokens,
 };
-pub use tidegate_local::item::{Item, number, text};
-use tidegate_local::{
+pub use tidegate_sandbox::item::{Item, number, text};
+use tidegate_sandbox::{
     faults::{FaultRates, FaultyHttp, sdk_config},
+    functions::bucket_keeper,
     item,
-    keeper::function,
     mapping::StreamRecord,
     services::Services,
     stream::StreamReader,
@@ -223,7 +223,7 @@ impl KeeperScene {
 }
 
 fn keeper(services: &Services, http: &FaultyHttp, observed: &ObservedHttp) -> anyhow::Result<BucketKeeper> {
-    let function = Arc::into_inner(function(services, http, time(START))?);
+    let function = Arc::into_inner(bucket_keeper(services, http, time(START))?);
     let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, observed.clone()));
     Ok(BucketKeeper {
         buckets: Buckets::new(dynamodb.clone(), &services.table),

@@ -15,12 +15,12 @@ use anyhow::Context as _;
 use serde_json::{Value, value::RawValue};
 use tidegate_aws::stream::StreamEvent;
 use tidegate_domain::{time::EpochMillis, window::Window};
-use tidegate_local::{
-    books::{Books, SnapshotName},
+use tidegate_sandbox::{
     faults::{FaultRates, FaultyHttp},
+    functions::usage_rollup,
     mapping::StreamRecord,
-    rollup,
     services::Services,
+    usage_totals::{SnapshotName, UsageTotals},
 };
 use tokio::time::{Duration, Instant};
 use usage_rollup::handler::{Handled, UsageRollup};
@@ -45,7 +45,7 @@ impl Scene {
     pub async fn new(rates: FaultRates, seed: u64) -> anyhow::Result<Self> {
         let services = Services::embedded(None, "tidegate-test-buckets").await?;
         let http = FaultyHttp::new(rates, seed);
-        let function = rollup::function(&services, &http);
+        let function = usage_rollup(&services, &http);
         Ok(Self { services, http, function })
     }
 
@@ -66,8 +66,8 @@ impl Scene {
     ///
     /// # Errors
     /// When a snapshot is one on which they fail.
-    pub async fn books(&self) -> anyhow::Result<Books> {
-        Books::read(&self.services.dynamodb, &self.services.table).await
+    pub async fn books(&self) -> anyhow::Result<UsageTotals> {
+        UsageTotals::read(&self.services.dynamodb, &self.services.table).await
     }
 }
 
@@ -114,10 +114,10 @@ pub fn captured_records() -> anyhow::Result<Vec<StreamRecord>> {
 ///
 /// # Errors
 /// When the fixture is not as it should be.
-pub fn captured_truth() -> anyhow::Result<Books> {
+pub fn captured_truth() -> anyhow::Result<UsageTotals> {
     let truth = std::fs::read_to_string(root().join("tests/fixtures/zae-limiter-0.17/truth.json"))?;
     let truth: Value = serde_json::from_str(&truth)?;
-    let mut books = Books::default();
+    let mut books = UsageTotals::default();
     for (name, limits) in truth["usage"].as_object().context("usage is no object")? {
         let [entity, resource, window, start] = name.split('|').collect::<Vec<_>>()[..] else {
             anyhow::bail!("{name} is no snapshot");
@@ -134,7 +134,7 @@ pub fn captured_truth() -> anyhow::Result<Books> {
     Ok(books)
 }
 
-fn count_event(record: &Value, books: &mut Books) -> anyhow::Result<()> {
+fn count_event(record: &Value, books: &mut UsageTotals) -> anyhow::Result<()> {
     let change = &record["dynamodb"];
     let consumed = |limit: &str| {
         let of = |image: &str| change[image][format!("b_{limit}_tc")]["N"].as_str().unwrap_or("0").to_owned();

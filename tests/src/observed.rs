@@ -9,7 +9,7 @@ use aws_smithy_runtime_api::client::{
     runtime_components::RuntimeComponents,
 };
 use serde_json::Value;
-use tidegate_local::faults::FaultyHttp;
+use tidegate_sandbox::faults::FaultyHttp;
 use tokio::sync::watch;
 
 /// The same client, watched. Clones share what is counted and held.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tidegate_local::mapping::StreamRecord;
+use tidegate_sandbox::mapping::StreamRecord;
 
 /// The records with poison among them, and the poison: behind every twentieth record its spoilt twin.
 ///

@@ -23,7 +23,7 @@ use tidegate_domain::{
     sweep::{Token, TokenKey},
     time::EpochMillis,
 };
-use tidegate_local::{
+use tidegate_sandbox::{
     emr::EmbeddedEmr,
     faults::{FaultRates, FaultyHttp, sdk_config},
     services::Services,

@@ -8,7 +8,7 @@ use std::{
 
 use proptest::prelude::*;
 use rand::{SeedableRng as _, rngs::StdRng};
-use tidegate_local::{
+use tidegate_sandbox::{
     faults::FaultRates,
     mapping::{Settings, StreamRecord},
     pump::{Chaos, Fault, Pump},

@@ -1,7 +1,7 @@
 //! The payloads in `events/` do what their names say.
 
 use tidegate_aws::stream::StreamEvent;
-use tidegate_local::faults::FaultRates;
+use tidegate_sandbox::faults::FaultRates;
 use tidegate_tests::{Scene, failure, root};
 use usage_rollup::{handler::Handled, report::Report};
 

@@ -3,9 +3,9 @@
 #![cfg(target_os = "linux")]
 
 use serde_json::{Value, json};
-use tidegate_local::{
-    bench::runtime_api::RuntimeApi,
+use tidegate_sandbox::{
     process::{Binary, Process},
+    runtime_api::RuntimeApi,
 };
 
 const BINARY: Binary = Binary { name: "obedient", path: env!("CARGO_BIN_EXE_obedient") };

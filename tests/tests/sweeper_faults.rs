@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use rand::{SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
 use serde_json::{Value, json};
 use tidegate_domain::sweep::Token;
-use tidegate_local::faults::{Fault, FaultRates, FaultyHttp};
+use tidegate_sandbox::faults::{Fault, FaultRates, FaultyHttp};
 use tidegate_tests::{
     observed::ObservedHttp,
     sweeper::{

@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
 use tidegate_aws::{client, dead_letters::DeadLetterQueue, error::causes, schema};
-use tidegate_local::faults::{Fault, FaultRates, FaultyHttp, sdk_config};
+use tidegate_sandbox::faults::{Fault, FaultRates, FaultyHttp, sdk_config};
 use tidegate_tests::{
     Scene, event, failure,
     records::{acquire, poisoned, sequence, tokens},

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
 use tidegate_aws::{snapshots::Snapshots, stream::StreamEvent};
 use tidegate_domain::window::Window;
-use tidegate_local::faults::{Fault, FaultRates};
+use tidegate_sandbox::faults::{Fault, FaultRates};
 use tidegate_tests::{
     Scene, event, failure,
     records::{BUCKET, CREATED, STREAM, acquire, acquire_of, sequence, tokens},

@@ -5,9 +5,9 @@
 use std::{fs, path::Path};
 
 use serde_json::{Value, json};
-use tidegate_local::{
-    bench::runtime_api::{Answer, RuntimeApi},
+use tidegate_sandbox::{
     process::{Binary, Process},
+    runtime_api::{Answer, RuntimeApi},
 };
 
 const BINARY: Binary = Binary { name: "bucket-keeper", path: env!("CARGO_BIN_EXE_bucket-keeper") };

@@ -7,9 +7,9 @@ use std::{fs, path::Path, sync::Arc};
 use serde_json::{Value, json};
 use tidegate_aws::{clock, schema::rates::worker_key};
 use tidegate_domain::time::EpochMillis;
-use tidegate_local::{
-    bench::runtime_api::RuntimeApi,
+use tidegate_sandbox::{
     process::{Binary, Process},
+    runtime_api::RuntimeApi,
     s3::{BUCKET, Call, EmbeddedS3, Fault, workers::report},
 };
 use tokio::{

@@ -11,9 +11,9 @@ use tidegate_aws::{
     schema::tokens::{EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID},
     table::tokens::{self, TokenTables},
 };
-use tidegate_local::{
-    bench::runtime_api::{Answer, RuntimeApi},
+use tidegate_sandbox::{
     process::{Binary, Process},
+    runtime_api::{Answer, RuntimeApi},
 };
 
 const BINARY: Binary = Binary { name: "token-sweeper", path: env!("CARGO_BIN_EXE_token-sweeper") };

@@ -6,10 +6,10 @@ use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 use tidegate_domain::time::EpochMillis;
-use tidegate_local::{
-    bench::runtime_api::{Answer, RuntimeApi},
-    books::Books,
+use tidegate_sandbox::{
     process::{Binary, Process},
+    runtime_api::{Answer, RuntimeApi},
+    usage_totals::UsageTotals,
 };
 
 const BINARY: Binary = Binary { name: "usage-rollup", path: env!("CARGO_BIN_EXE_usage-rollup") };
@@ -43,7 +43,7 @@ fn check_message(message: &str, expect: &[&str]) {
 
 async fn snapshots(function: &Process) -> usize {
     let services = &function.services;
-    Books::read(&services.dynamodb, &services.table).await.unwrap().iter().count()
+    UsageTotals::read(&services.dynamodb, &services.table).await.unwrap().iter().count()
 }
 
 fn event(name: &str) -> Value {

@@ -8,7 +8,6 @@
 //! |---|---|
 //! | [`activity`] | [`activity::fold`]: a batch of changes becomes what each bucket shard is asked for |
 //! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: what one stream record says of a bucket |
-//! | [`fleet`] | workers by AWS's rule and the aggregator of [`rates`], simulated, and what the rule comes to |
 //! | [`pressure`] | whether a bucket's shards are written too hard, and whether more shards would help |
 //! | [`rates`] | what a fleet of workers reads and writes together, from the reports that count |
 //! | [`redrive`] | whether a record that was parked or discarded is still to be counted |
@@ -76,7 +75,6 @@
 
 pub mod activity;
 pub mod bucket;
-pub mod fleet;
 pub mod pressure;
 pub mod rates;
 pub mod redrive;

@@ -70,12 +70,12 @@ struct Snapshot {
     tokens: BTreeMap<String, i128>,
 }
 
-type Books = BTreeMap<(String, String), Snapshot>;
+type UsageTotals = BTreeMap<(String, String), Snapshot>;
 
 /// The table: snapshots and their watermarks, changed together or not at all.
 #[derive(Default)]
 struct Table {
-    snapshots: Books,
+    snapshots: UsageTotals,
     watermarks: BTreeMap<(String, String), Watermarks>,
 }
 
@@ -154,9 +154,9 @@ struct Delivery<'a> {
 }
 
 /// The stream of the events, and the books as they should be.
-fn play(events: &[Event]) -> (Vec<BucketChange<'static>>, Books) {
+fn play(events: &[Event]) -> (Vec<BucketChange<'static>>, UsageTotals) {
     let mut buckets: BTreeMap<(u8, u32), [i64; 2]> = BTreeMap::new();
-    let mut books = Books::new();
+    let mut books = UsageTotals::new();
     let mut changes = Vec::new();
     // Late on the last evening of a year, so that hour, day, month and year end within the run.
     let mut now: i64 = 1_767_217_000_000;
@@ -195,7 +195,7 @@ fn play(events: &[Event]) -> (Vec<BucketChange<'static>>, Books) {
     (changes, books)
 }
 
-fn count(books: &mut Books, entity: u8, at: EpochMillis, before: [i64; 2], after: [i64; 2]) {
+fn count(books: &mut UsageTotals, entity: u8, at: EpochMillis, before: [i64; 2], after: [i64; 2]) {
     if before == after {
         return;
     }

@@ -12,7 +12,7 @@ use std::{
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::Value;
 use tidegate_aws::schema::rates::worker_key;
-use tidegate_local::s3::{Bucket, Call, Fault, workers::report};
+use tidegate_sandbox::s3::{Bucket, Call, Fault, workers::report};
 use tidegate_tests::aggregator::{AggregatorScene, NOW, PREFIX, aggregate, only, summary, time, write};
 
 const WORKERS: usize = 2_500;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rate_aggregator::job::Aggregated;
 use serde_json::json;
-use tidegate_local::s3::{Call, Calls, Fault, workers::report};
+use tidegate_sandbox::s3::{Call, Calls, Fault, workers::report};
 use tidegate_tests::aggregator::{AggregatorScene, NOW, aggregate, aggregate_within, summary, time};
 
 const DISCOVER: [(&str, &str); 1] = [("DISCOVER_JOBS", "true")];

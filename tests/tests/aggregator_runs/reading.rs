@@ -3,7 +3,7 @@
 use serde_json::json;
 use tidegate_aws::error::causes;
 use tidegate_domain::rates::{Reason, reading::MAX_SIZE};
-use tidegate_local::s3::{Call, Calls, Fault, workers::report};
+use tidegate_sandbox::s3::{Call, Calls, Fault, workers::report};
 use tidegate_tests::aggregator::{AggregatorScene, NOW, PREFIX, time, write};
 
 const SECOND: i64 = 1_000;

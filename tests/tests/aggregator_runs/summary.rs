@@ -8,7 +8,7 @@ use rate_aggregator::{
 };
 use serde_json::json;
 use tidegate_aws::error::{CallError, causes};
-use tidegate_local::s3::{Call, Calls, Fault};
+use tidegate_sandbox::s3::{Call, Calls, Fault};
 use tidegate_tests::aggregator::{AggregatorScene, NOW, PREFIX, aggregate, only, summary, time};
 use tokio::time::{Duration, Instant};
 

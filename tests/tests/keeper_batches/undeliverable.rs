@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tidegate_aws::stream::StreamEvent;
-use tidegate_local::{
+use tidegate_sandbox::{
     faults::{Fault, FaultRates},
     mapping::StreamRecord,
 };

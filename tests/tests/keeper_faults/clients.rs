@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, builders::Update
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use rand::{RngExt as _, rngs::StdRng};
 use tidegate_domain::bucket::BucketKey;
-use tidegate_local::services::Services;
+use tidegate_sandbox::services::Services;
 use tidegate_tests::keeper::{key, number, shard, text};
 
 pub const ENTITIES: [&str; 4] = ["hot", "warm", "parent", "cold"];

@@ -1,7 +1,7 @@
 //! Whatever goes wrong with deliveries and calls, in one process or two: no token comes from nowhere, no shard stays
 //! missing, and what is done comes to rest.
 
-mod books;
+mod buckets;
 mod clients;
 
 use std::{
@@ -19,9 +19,9 @@ use futures::try_join;
 use proptest::prelude::*;
 use rand::{SeedableRng as _, rngs::StdRng};
 use tidegate_aws::stream::StreamEvent;
-use tidegate_local::{
+use tidegate_sandbox::{
     faults::{FaultRates, FaultyHttp},
-    keeper::{TimedKeeper, function},
+    functions::{TimedKeeper, bucket_keeper},
     mapping::{Settings, StreamRecord},
     pump::{self, Chaos, Done, Fault, Function as _, Pump, Tally},
     services::Services,
@@ -31,7 +31,7 @@ use tidegate_tests::keeper::{START, event_of, full, in_time, item, key, time};
 use tokio::time::Instant;
 
 use crate::{
-    books::Books,
+    buckets::StreamedBuckets,
     clients::{ENTITIES, Ledger},
 };
 
@@ -60,7 +60,7 @@ struct Run {
     services: Services,
     function: Arc<TwoProcesses>,
     reader: StreamReader,
-    books: Books,
+    books: StreamedBuckets,
     now: i64,
 }
 
@@ -68,13 +68,13 @@ impl Run {
     async fn new(http: &FaultyHttp) -> anyhow::Result<Self> {
         let services = Services::embedded(None, "tidegate-test-buckets").await?;
         let reader = StreamReader::new(services.streams.clone(), services.stream_arn().await?);
-        let processes = [function(&services, http, time(START))?, function(&services, http, time(START))?];
+        let processes = [bucket_keeper(&services, http, time(START))?, bucket_keeper(&services, http, time(START))?];
         let function = Arc::new(TwoProcesses { processes, batches: AtomicUsize::new(0) });
         for entity in ENTITIES {
             let put = services.dynamodb.put_item().table_name(&services.table);
             put.set_item(Some(item(&key(entity), &full(1)))).send().await?;
         }
-        Ok(Self { services, function, reader, books: Books::default(), now: START })
+        Ok(Self { services, function, reader, books: StreamedBuckets::default(), now: START })
     }
 
     fn wait(&mut self, millis: i64) {

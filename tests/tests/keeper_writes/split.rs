@@ -192,7 +192,7 @@ async fn a_split_stands_beside_debits() -> anyhow::Result<()> {
 /// The bucket as one moment shows it.
 async fn snapshot(scene: &KeeperScene) -> anyhow::Result<Vec<State>> {
     let gets = (0..64).map(|number| {
-        let key = tidegate_local::item::key(&shard(&key("user"), number));
+        let key = tidegate_sandbox::item::key(&shard(&key("user"), number));
         let get = Get::builder().table_name(&scene.services.table).set_key(Some(key)).build()?;
         anyhow::Ok(TransactGetItem::builder().get(get).build())
     });
@@ -241,7 +241,7 @@ async fn clients_draw_while_shards_double() -> anyhow::Result<()> {
     let draw = async |at: u32| {
         let update = scene.services.dynamodb.update_item().table_name(&scene.services.table);
         let update = update
-            .set_key(Some(tidegate_local::item::key(&shard(&key("user"), at % 32))))
+            .set_key(Some(tidegate_sandbox::item::key(&shard(&key("user"), at % 32))))
             .update_expression("ADD b_tpm_tk :given, b_tpm_tc :taken")
             .condition_expression("b_tpm_tk >= :taken")
             .expression_attribute_values(":given", number(-TAKEN))

@@ -1,7 +1,7 @@
 //! Batches that the event source mapping discarded, and stored in S3.
 
 use serde_json::{Value, json};
-use tidegate_local::{
+use tidegate_sandbox::{
     faults::FaultRates,
     s3::{Call, EmbeddedS3, Fault},
 };

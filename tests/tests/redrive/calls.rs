@@ -7,7 +7,7 @@ use std::sync::{
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use tidegate_domain::redrive::Decision;
-use tidegate_local::{
+use tidegate_sandbox::{
     faults::{Fault, FaultRates, FaultyHttp},
     s3::EmbeddedS3,
 };

@@ -7,7 +7,7 @@ use futures::future::try_join_all;
 use indicatif::ProgressBar;
 use serde_json::json;
 use tidegate_domain::redrive::Decision;
-use tidegate_local::{
+use tidegate_sandbox::{
     faults::{Fault, FaultRates, FaultyHttp},
     queue::Message,
 };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate_aws::{client, dead_letters::DeadLetterQueue, redrive::Redrive, snapshots::Snapshots};
 use tidegate_command::redrive::{Queue, Redriver, StoredFailures, Summary};
 use tidegate_domain::{redrive::Decision, time::EpochMillis, window::Window};
-use tidegate_local::{
+use tidegate_sandbox::{
     faults::{FaultRates, FaultyHttp, sdk_config},
     queue::Message,
     s3::{BUCKET, EmbeddedS3},

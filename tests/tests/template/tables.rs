@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use aws_sdk_dynamodb::types::{KeySchemaElement, Projection, ProjectionType, StreamViewType};
 use serde_json::{Value, json};
 use tidegate_aws::table::tokens::{self, TokenTables};
-use tidegate_local::services::Services;
+use tidegate_sandbox::services::Services;
 
 use crate::stack::{NAME, Stack};
 

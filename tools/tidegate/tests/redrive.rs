@@ -12,11 +12,11 @@ use std::{
 
 use serde_json::{Value, json};
 use tidegate_domain::time::EpochMillis;
-use tidegate_local::{
-    books::Books,
+use tidegate_sandbox::{
     queue::Message,
     s3::{BUCKET, Call, EmbeddedS3, Fault},
     services::Services,
+    usage_totals::UsageTotals,
 };
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -90,7 +90,7 @@ async fn redrive_failures(services: &Services, s3: &EmbeddedS3) -> (Value, Optio
 }
 
 async fn tokens(services: &Services) -> Vec<(String, i128)> {
-    let books = Books::read(&services.dynamodb, &services.table).await.unwrap();
+    let books = UsageTotals::read(&services.dynamodb, &services.table).await.unwrap();
     let mut tokens: Vec<_> =
         books.iter().map(|(snapshot, usage)| (snapshot.window.clone(), usage.tokens["rpm"])).collect();
     tokens.sort();

@@ -1,0 +1,157 @@
+//! What the rate aggregator costs, by the size of the fleet: its release binary against the embedded S3, one process
+//! a size, so that each peak of memory is that size's own.
+
+use std::{env, path::Path, process::Stdio, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use axum::body::Bytes;
+use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
+use serde_json::{Value, json};
+use tidegate_aws::{clock, schema::rates::worker_key};
+use tidegate_domain::time::EpochMillis;
+use tidegate_sandbox::runtime_api::RuntimeApi;
+use tokio::process::{Child, Command};
+
+use crate::meter::Meter;
+use tidegate_sandbox::s3::{BUCKET, Bucket, Calls, EmbeddedS3, workers::report};
+
+const PREFIX: &str = "fleet/";
+/// Aggregations of each kind that are measured.
+const ROUNDS: u32 = 10;
+/// Fresh workers, and files that dead workers left.
+const FLEETS: [(usize, usize); 4] = [(100, 0), (1_000, 0), (10_000, 0), (1_000, 9_000)];
+
+/// What one kind of aggregation costs.
+struct Cost {
+    /// The median.
+    wall: Duration,
+    /// The mean.
+    cpu: Duration,
+    /// Of one aggregation.
+    calls: Calls,
+    peak_memory_kib: u64,
+}
+
+/// The function, and all that it talks to. Dropping it kills the process.
+struct Running {
+    process: Child,
+    runtime_api: RuntimeApi,
+    s3: EmbeddedS3,
+}
+
+/// Measures each fleet: with all reports new, and with none. Prints a table.
+///
+/// # Errors
+/// If the binary does not start, or an aggregation is not what it must be.
+pub async fn run(binary: &Path) -> anyhow::Result<()> {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).set_header([
+        "fresh workers",
+        "leftover files",
+        "reports",
+        "lists",
+        "GETs",
+        "wall, median",
+        "CPU",
+        "CPU per worker",
+        "peak memory",
+    ]);
+    for (fresh, leftover) in FLEETS {
+        let mut running = Running::start(binary).await?;
+        write(running.s3.bucket(), 0..fresh, 0)?;
+        write(running.s3.bucket(), fresh..fresh + leftover, 3_600_000)?;
+        // The first one opens the connections.
+        running.aggregate(fresh).await?;
+        let _ = running.s3.bucket().take_calls();
+        for (name, is_new) in [("all new", true), ("unchanged", false)] {
+            let cost = running.measure(fresh, is_new).await.with_context(|| format!("{fresh} workers, {name}"))?;
+            table.add_row(row(fresh, leftover, name, &cost));
+        }
+    }
+    table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    println!("{table}");
+    Ok(())
+}
+
+impl Running {
+    async fn start(binary: &Path) -> anyhow::Result<Self> {
+        let mut runtime_api = RuntimeApi::start().await?;
+        let s3 = EmbeddedS3::start(None).await?;
+        let process = Command::new(binary)
+            .env_clear()
+            .envs(env::var_os("PATH").map(|path| ("PATH", path)))
+            .env("AWS_LAMBDA_RUNTIME_API", runtime_api.address().to_string())
+            .env("AWS_LAMBDA_FUNCTION_NAME", "rate-aggregator")
+            .env("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST")
+            .env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "256")
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
+            .env("AWS_ENDPOINT_URL_S3", s3.endpoint())
+            .env("S3_FORCE_PATH_STYLE", "true")
+            .env("BUCKET", BUCKET)
+            .env("PREFIX", PREFIX)
+            // A report of the first round must count in the last, too.
+            .env("STALENESS_CUTOFF_SECONDS", "600")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("{} cannot be started", binary.display()))?;
+        runtime_api.polled().await?;
+        Ok(Self { process, runtime_api, s3 })
+    }
+
+    /// One aggregation, in which this many workers must count; how long it took.
+    async fn aggregate(&mut self, fresh: usize) -> anyhow::Result<Duration> {
+        let answer = self.runtime_api.invoke(Bytes::from_static(br#"{"action": "once"}"#)).await?;
+        let body: Value = serde_json::from_slice(&answer.body)?;
+        let job = &body["jobs"][0];
+        ensure!(job["active_workers"] == json!(fresh) && job["outcome"] == "published", "{body}");
+        Ok(answer.took)
+    }
+
+    async fn measure(&mut self, fresh: usize, is_new: bool) -> anyhow::Result<Cost> {
+        let meter = Meter::new(self.process.id().context("the process has ended")?)?;
+        let (mut walls, mut cpu, mut calls) = (Vec::new(), Duration::ZERO, Calls::default());
+        for _ in 0..ROUNDS {
+            if is_new {
+                write(self.s3.bucket(), 0..fresh, 0)?;
+            }
+            let before = meter.cpu()?;
+            walls.push(self.aggregate(fresh).await?);
+            cpu += meter.cpu()?.since(&before);
+            calls = self.s3.bucket().take_calls();
+        }
+        walls.sort_unstable();
+        let wall = walls[walls.len() / 2];
+        Ok(Cost { wall, cpu: cpu / ROUNDS, calls, peak_memory_kib: meter.peak_memory_kib()? })
+    }
+}
+
+/// Lets workers write their reports, as of so many milliseconds ago.
+fn write(bucket: &Bucket, workers: std::ops::Range<usize>, ago: i64) -> anyhow::Result<()> {
+    let at = EpochMillis::new(clock::now()?.get() - ago)?;
+    for number in workers {
+        let worker = format!("{number:05}");
+        bucket.put(worker_key(PREFIX, &worker), report(&worker, at, 10.0, 2.5), at);
+    }
+    Ok(())
+}
+
+fn row(fresh: usize, leftover: usize, name: &str, cost: &Cost) -> [String; 9] {
+    let millis = |duration: Duration| format!("{:.1} ms", duration.as_secs_f64() * 1e3);
+    let workers = u32::try_from(fresh).unwrap_or(u32::MAX);
+    let memory = f64::from(u32::try_from(cost.peak_memory_kib).unwrap_or(u32::MAX)) / 1024.0;
+    [
+        fresh.to_string(),
+        leftover.to_string(),
+        name.to_owned(),
+        cost.calls.lists.to_string(),
+        cost.calls.gets.to_string(),
+        millis(cost.wall),
+        millis(cost.cpu),
+        format!("{:.1} µs", cost.cpu.as_secs_f64() * 1e6 / f64::from(workers)),
+        format!("{memory:.1} MiB"),
+    ]
+}

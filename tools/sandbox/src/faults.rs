@@ -1,0 +1,158 @@
+//! Faults between an SDK client and its service: throttling, errors before and after the write,
+//! dropped connections, and the death of the client's process.
+//!
+//! They are injected under the SDK, where the network would be, so that its retries are part of what
+//! is tested. Writes (`UpdateItem`, `PutItem`, `DeleteItem`, `TransactWriteItems`) and reads (`GetItem`,
+//! `BatchGetItem`, `Query`) meet faults at [`FaultRates`]; every call does that [`FaultyHttp::on_call`] picks.
+//!
+//! ```
+//! # use tidegate_sandbox::{dynamodb::EmbeddedDynamoDb, faults::{FaultRates, FaultyHttp, sdk_config}};
+//! # async fn run() -> anyhow::Result<()> {
+//! let embedded = EmbeddedDynamoDb::start(None).await?;
+//! let faulty = FaultyHttp::new(FaultRates::spread(0.3), 42);
+//! let client = tidegate_aws::client::dynamodb(&sdk_config(embedded.endpoint(), faulty.clone()));
+//! // ... write with `client` ...
+//! println!("{} writes were done twice", faulty.counts().unacknowledged());
+//! # Ok(())
+//! # }
+//! ```
+
+mod config;
+mod connector;
+
+pub use config::sdk_config;
+pub use connector::FaultyHttp;
+
+/// How often each fault befalls a call, each from 0 to 1. Together they are to be at most 1: what is
+/// beyond never happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FaultRates {
+    /// [`Fault::Throttled`].
+    pub throttled: f64,
+    /// [`Fault::Conflict`].
+    pub conflict: f64,
+    /// [`Fault::InternalBefore`].
+    pub internal_before: f64,
+    /// [`Fault::InternalAfter`].
+    pub internal_after: f64,
+    /// [`Fault::DroppedBefore`].
+    pub dropped_before: f64,
+    /// [`Fault::DroppedAfter`].
+    pub dropped_after: f64,
+}
+
+/// How often each fault befell a call. See [`FaultRates`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of `FaultRates`")]
+pub struct FaultCounts {
+    pub throttled: u64,
+    pub conflict: u64,
+    pub internal_before: u64,
+    pub internal_after: u64,
+    pub dropped_before: u64,
+    pub dropped_after: u64,
+}
+
+/// What befalls a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// 400, `ProvisionedThroughputExceededException` or `ThrottlingException`; a transaction is cancelled for such a reason
+    /// instead. Nothing was written.
+    Throttled,
+    /// 400, `TransactionConflictException`; a transaction is cancelled for such a reason instead. Nothing was written.
+    /// Reads do not meet it.
+    Conflict,
+    /// 500, `InternalServerError`; nothing was written.
+    InternalBefore,
+    /// 500, `InternalServerError`; the write was done.
+    InternalAfter,
+    /// The connection breaks before the service sees the call.
+    DroppedBefore,
+    /// The connection breaks before the service's answer; the write was done.
+    DroppedAfter,
+    /// There is no answer; the service does not see the call.
+    Hang,
+}
+
+impl Fault {
+    fn is_after_write(self) -> bool {
+        matches!(self, Self::InternalAfter | Self::DroppedAfter)
+    }
+}
+
+impl FaultRates {
+    /// All kinds of faults alike, so that this part of all calls, from 0 to 1, meets one.
+    #[must_use]
+    pub fn spread(total: f64) -> Self {
+        let each = total / 6.0;
+        Self {
+            throttled: each,
+            conflict: each,
+            internal_before: each,
+            internal_after: each,
+            dropped_before: each,
+            dropped_after: each,
+        }
+    }
+
+    /// The fault that a number drawn from 0 to 1 stands for.
+    fn fault(&self, mut drawn: f64) -> Option<Fault> {
+        let rates = [
+            (self.throttled, Fault::Throttled),
+            (self.conflict, Fault::Conflict),
+            (self.internal_before, Fault::InternalBefore),
+            (self.internal_after, Fault::InternalAfter),
+            (self.dropped_before, Fault::DroppedBefore),
+            (self.dropped_after, Fault::DroppedAfter),
+        ];
+        for (rate, fault) in rates {
+            if drawn < rate {
+                return Some(fault);
+            }
+            drawn -= rate;
+        }
+        None
+    }
+}
+
+impl FaultCounts {
+    /// Faults of all kinds.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Calls that were done although the client was told that they had failed.
+    #[must_use]
+    pub fn unacknowledged(&self) -> u64 {
+        self.internal_after + self.dropped_after
+    }
+
+    /// What happened, in words, and how often.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("call throttled", self.throttled),
+            ("conflict with a transaction", self.conflict),
+            ("internal error before a call", self.internal_before),
+            ("internal error after a call", self.internal_after),
+            ("connection dropped before a call", self.dropped_before),
+            ("connection dropped after a call", self.dropped_after),
+        ]
+        .into_iter()
+    }
+
+    fn add(&mut self, fault: Fault) {
+        *match fault {
+            Fault::Throttled => &mut self.throttled,
+            Fault::Conflict => &mut self.conflict,
+            Fault::InternalBefore => &mut self.internal_before,
+            Fault::InternalAfter => &mut self.internal_after,
+            Fault::DroppedBefore => &mut self.dropped_before,
+            Fault::DroppedAfter => &mut self.dropped_after,
+            Fault::Hang => return,
+        } += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! The stream functions as Lambda runs them, on embedded services.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::Context as _;
+use bucket_keeper::{
+    config::Config,
+    handler::{BucketKeeper, Handled},
+    repair::Repaired,
+    report::Report,
+};
+use tidegate_aws::{
+    buckets::Buckets, client, dead_letters::DeadLetterQueue, registry::Registry, snapshots::Snapshots,
+    stream::StreamEvent,
+};
+use tidegate_domain::{time::EpochMillis, window::Window};
+use tokio::time::Instant;
+use usage_rollup::handler::UsageRollup;
+
+use crate::{
+    faults::{FaultRates, FaultyHttp, sdk_config},
+    pump::{Done, Function},
+    services::Services,
+};
+
+const RETENTION_DAYS: u16 = 90;
+const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+
+/// Creates `usage-rollup` with all three windows and the services' dead-letter queue. It reaches the table through `http`.
+#[must_use]
+pub fn usage_rollup(services: &Services, http: &FaultyHttp) -> Arc<UsageRollup> {
+    let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, http.clone()));
+    let sqs = client::sqs(&sdk_config(services.queue.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
+    Arc::new(UsageRollup {
+        windows: Window::ALL.to_vec(),
+        snapshots: Snapshots::new(dynamodb, &services.table, RETENTION_DAYS),
+        dead_letters: Some(DeadLetterQueue::new(sqs, services.queue.url(), "usage-rollup")),
+        concurrency: CONCURRENCY,
+    })
+}
+
+/// `bucket-keeper` at a simulated time.
+#[derive(Debug)]
+pub struct TimedKeeper {
+    /// The function.
+    pub keeper: BucketKeeper,
+    now: Mutex<EpochMillis>,
+}
+
+/// Creates `bucket-keeper` with its defaults and the services' dead-letter queue. It reaches the table through `http`, and
+/// its time is `now`.
+///
+/// # Errors
+/// When the defaults are not valid.
+pub fn bucket_keeper(services: &Services, http: &FaultyHttp, now: EpochMillis) -> anyhow::Result<Arc<TimedKeeper>> {
+    let config =
+        Config::read(|name| (name == "TABLE_NAME").then(|| services.table.clone())).context("the keeper's defaults")?;
+    let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, http.clone()));
+    let sqs = client::sqs(&sdk_config(services.queue.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
+    Ok(Arc::new(TimedKeeper {
+        keeper: BucketKeeper {
+            buckets: Buckets::new(dynamodb.clone(), &config.table),
+            registry: Registry::new(dynamodb, &config.table),
+            dead_letters: Some(DeadLetterQueue::new(sqs, services.queue.url(), "bucket-keeper")),
+            pressure: config.pressure,
+            concurrency: CONCURRENCY,
+        },
+        now: Mutex::new(now),
+    }))
+}
+
+impl TimedKeeper {
+    /// Sets the time.
+    pub fn set_now(&self, now: EpochMillis) {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    /// Repairs the sharded buckets.
+    pub async fn repair(&self, deadline: Instant) -> Repaired {
+        Box::pin(self.keeper.repair(self.now(), deadline)).await
+    }
+
+    fn now(&self) -> EpochMillis {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Function for TimedKeeper {
+    type Report = Report;
+
+    async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<Report> {
+        let Handled { report, answer } = Box::pin(self.keeper.handle(event, self.now(), deadline)).await;
+        (report, answer)
+    }
+}

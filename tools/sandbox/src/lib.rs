@@ -1,0 +1,31 @@
+//! Embedded services and what surrounds a function on AWS, in one process: for tests, demonstrations and benchmarks.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`dynamodb`], [`queue`], [`emr`], [`s3`] | the embedded services |
+//! | [`services`] | a bucket table and a dead-letter queue, embedded or elsewhere, with their clients |
+//! | [`functions`] | the stream functions on these services |
+//! | [`faults`] | throttling, errors, broken connections and crashes under the SDK |
+//! | [`stream`], [`mapping`] | the table's stream in Lambda's JSON, and the event source mapping by AWS's rules |
+//! | [`pump`] | delivers a stream shard to a function, and injects faults into deliveries |
+//! | [`item`] | bucket items as clients write and read them |
+//! | [`usage_totals`] | usage by snapshot, read as the clients' readers read it, and compared |
+//! | [`runtime_api`], `process` | a function's binary as Lambda runs it (`process` on Linux) |
+//! | [`local_server`] | a server on a free port of the loopback interface |
+
+pub mod dynamodb;
+pub mod emr;
+pub mod faults;
+pub mod functions;
+pub mod item;
+pub mod local_server;
+pub mod mapping;
+#[cfg(target_os = "linux")]
+pub mod process;
+pub mod pump;
+pub mod queue;
+pub mod runtime_api;
+pub mod s3;
+pub mod services;
+pub mod stream;
+pub mod usage_totals;

@@ -1,0 +1,171 @@
+//! A function's binary as Lambda runs it: a process with an environment, on the Runtime API.
+
+use std::{process::Stdio, time::Duration};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+use tokio::{
+    process::{Child, Command},
+    time::timeout,
+};
+
+use crate::{
+    runtime_api::{Answer, RuntimeApi},
+    services::Services,
+};
+
+/// Nothing here takes longer, unless it hangs.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// A function's binary.
+#[derive(Clone, Copy, Debug)]
+pub struct Binary {
+    /// The function's name.
+    pub name: &'static str,
+    /// Where the binary is.
+    pub path: &'static str,
+}
+
+/// A function that waits for events, and all that it talks to. It has no dead-letter queue. Dropping it
+/// kills the process.
+#[derive(Debug)]
+pub struct Process {
+    /// The table.
+    pub services: Services,
+    child: Child,
+    runtime_api: RuntimeApi,
+}
+
+impl Binary {
+    /// Starts the function with these variables beside those that it has anyway, and waits until it asks for
+    /// its first event.
+    ///
+    /// # Errors
+    /// If the binary cannot be started, ends, or reports an error.
+    pub async fn start(&self, runtime_api: RuntimeApi, variables: &[(&str, &str)]) -> anyhow::Result<Process> {
+        let services = Services::embedded(None, "binary").await?;
+        let child = self
+            .command()
+            .env("AWS_LAMBDA_RUNTIME_API", runtime_api.address().to_string())
+            .env("AWS_ENDPOINT_URL_DYNAMODB", &services.endpoint)
+            .env("TABLE_NAME", &services.table)
+            .envs(variables.iter().copied())
+            .spawn()
+            .with_context(|| format!("{} cannot be started", self.path))?;
+        let mut process = Process { services, child, runtime_api };
+        process.asks_for_the_next_event().await?;
+        Ok(process)
+    }
+
+    /// The message with which the function ends where it has only these variables, before it asks anybody for
+    /// anything.
+    ///
+    /// # Errors
+    /// If it does not end, or ends well.
+    pub async fn refusal(&self, variables: &[(&str, &str)]) -> anyhow::Result<String> {
+        let mut command = self.command();
+        // Nothing listens at port 1: whoever asks for an event fails with another message.
+        command.env("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:1").envs(variables.iter().copied());
+        let output = timeout(LIMIT, command.output()).await.context("it does not end")??;
+        let message = String::from_utf8(output.stderr)?;
+        ensure!(output.status.code().is_some_and(|code| code != 0), "{}: {message}", output.status);
+        Ok(message)
+    }
+
+    /// A command of the binary with nothing in its environment but what each function has.
+    fn command(&self) -> Command {
+        let name = self.name;
+        let mut command = Command::new(self.path);
+        command
+            .env_clear()
+            .env("AWS_LAMBDA_FUNCTION_NAME", name)
+            .env("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST")
+            .env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "256")
+            .env("AWS_LAMBDA_LOG_GROUP_NAME", format!("/aws/lambda/{name}"))
+            .env("AWS_LAMBDA_LOG_STREAM_NAME", "2026/01/01/[$LATEST]0123456789abcdef0123456789abcdef")
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+}
+
+impl Process {
+    /// Gives the function an event; its answer.
+    ///
+    /// # Errors
+    /// If it reports an error, ends, or hangs.
+    pub async fn invoke(&mut self, event: &Value) -> anyhow::Result<(Answer, Value)> {
+        let Self { child, runtime_api, .. } = self;
+        let answer = watched(child, runtime_api.invoke(event.to_string().into())).await?;
+        let body = serde_json::from_slice(&answer.body)?;
+        Ok((answer, body))
+    }
+
+    /// The error that the function reports for an event, after which it must ask for the next one.
+    ///
+    /// # Errors
+    /// If it answers, ends, or hangs.
+    pub async fn failure(&mut self, event: &Value) -> anyhow::Result<String> {
+        let message = match self.invoke(event).await {
+            Ok((_, body)) => bail!("the function answered {body}"),
+            Err(error) => error.to_string(),
+        };
+        let message = message.strip_prefix("the function reported an error: ").context(message.clone())?.to_owned();
+        self.asks_for_the_next_event().await?;
+        Ok(message)
+    }
+
+    /// Tells the process to end, by SIGTERM, which it must do well; what it wrote, as [`Self::log`] has it.
+    ///
+    /// # Errors
+    /// If it hangs, ends badly, or wrote anything else.
+    pub async fn terminate(mut self) -> anyhow::Result<Vec<Value>> {
+        let id = self.child.id().context("it has ended")?;
+        let told = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id.to_string()]).status().await?;
+        ensure!(told.success(), "the signal could not be sent: {told}");
+        let status = timeout(LIMIT, self.child.wait()).await.context("it does not end")??;
+        ensure!(status.success(), "{status}");
+        self.log().await
+    }
+
+    async fn asks_for_the_next_event(&mut self) -> anyhow::Result<()> {
+        let Self { child, runtime_api, .. } = self;
+        watched(child, runtime_api.polled()).await.map(drop)
+    }
+
+    /// Ends the process; what it wrote to stdout, which must be lines of JSON objects, while it wrote nothing
+    /// to stderr.
+    ///
+    /// # Errors
+    /// If it wrote anything else.
+    pub async fn log(mut self) -> anyhow::Result<Vec<Value>> {
+        // It may have ended by itself.
+        if self.child.try_wait()?.is_none() {
+            self.child.start_kill()?;
+        }
+        let output = timeout(LIMIT, self.child.wait_with_output()).await.context("it does not end")??;
+        ensure!(output.stderr.is_empty(), "stderr: {}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8(output.stdout)?;
+        let lines = lines.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned()));
+        let lines: Vec<Value> = lines.collect::<anyhow::Result<_>>()?;
+        ensure!(lines.iter().all(Value::is_object), "{lines:?}");
+        Ok(lines)
+    }
+}
+
+/// Awaits `work` of the process, which must neither end nor hang.
+async fn watched<T>(child: &mut Child, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let watch = async {
+        tokio::select! {
+            biased;
+            done = work => done,
+            status = child.wait() => bail!("the process ended: {status:?}"),
+        }
+    };
+    timeout(LIMIT, watch).await.context("it hangs")?
+}
