@@ -51,7 +51,7 @@ async fn tokens_on_several_pages_go() -> anyhow::Result<()> {
     assert_eq!((decisions(&handled), handled.report.deleted), (vec!["deleted"], 10));
     assert_eq!(scene.left().await?, ["r-live"]);
     let calls = scene.http.calls();
-    assert!(calls["Query"] >= 3 && calls["DeleteItem"] == 10, "{calls:?}");
+    assert!(calls["Query"] >= 3 && calls["DeleteItem"] >= 10, "{calls:?}");
     Ok(())
 }
 
