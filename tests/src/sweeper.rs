@@ -33,7 +33,7 @@ use token_sweeper::{
     decision::Decided,
     event::{Event, Message},
     handler::{Handled, TokenSweeper},
-    reconcile::Reconciled,
+    reconcile::{self, Reconciled},
     report::Report,
 };
 use tokio::time::{Duration, Instant};
@@ -45,6 +45,9 @@ pub const END: i64 = 1_767_225_600_000;
 
 /// When no token can come any more, by the default grace.
 pub const GRACE_OVER: i64 = END + 120_000;
+
+/// The milliseconds from one reconcile to the next.
+pub const INTERVAL: i64 = reconcile::INTERVAL.as_secs().cast_signed() * 1000;
 
 /// The base of the tables' names.
 pub const BASE: &str = "prod";

@@ -49,7 +49,7 @@ pub enum Answer {
         tokens: usize,
         /// How many of them were deleted.
         deleted: usize,
-        /// Whether those were all that were left; if not, the next reconcile goes on where this one stopped.
+        /// Whether all was done. If not, the next reconciles, which start elsewhere, do the rest.
         complete: bool,
         /// Those that do not stay, as far as there is room.
         decided: Vec<TokenTold>,

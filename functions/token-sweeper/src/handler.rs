@@ -26,7 +26,6 @@ use crate::{
     config::Config,
     decision::{Decided, Decision, Failure},
     event::{BatchAnswer, Message, NoEvent, Unreportable},
-    reconcile::Memory,
     report::Report,
 };
 
@@ -45,8 +44,6 @@ pub struct TokenSweeper {
     pub dry_run: bool,
     /// How many resources are dealt with at the same time.
     pub concurrency: NonZeroUsize,
-    /// What is remembered from one reconcile to the next.
-    pub memory: Memory,
 }
 
 /// The most tokens of one resource that are deleted at the same time. It has one, as a rule.
@@ -96,7 +93,7 @@ impl TokenSweeper {
     pub fn new(config: Config, tokens: Tokens, clusters: Clusters) -> Self {
         let Config { processors, grace, reconcile_emr, dry_run, concurrency, .. } = config;
         let clusters = reconcile_emr.then_some(clusters);
-        Self { tokens, clusters, processors, grace, dry_run, concurrency, memory: Memory::default() }
+        Self { tokens, clusters, processors, grace, dry_run, concurrency }
     }
 
     /// Handles the messages of a queue at the moment `now`. What is not done by `deadline` has failed. Each token is

@@ -3,7 +3,8 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
+    num::NonZeroUsize,
+    time::Duration,
 };
 
 use serde::Serialize;
@@ -11,9 +12,10 @@ use tidegate_aws::{
     concurrent::for_each,
     emr::{Clusters, is_cluster_id},
     error::{CallError, causes},
-    tokens::{Cursor, Page},
+    tokens::{Page, SEGMENTS},
 };
 use tidegate_domain::{
+    rotation::turn,
     sweep::{self, Reason, Removal, Removals, Resource, Token},
     time::EpochMillis,
 };
@@ -28,26 +30,16 @@ use crate::{
 /// The most clusters that one reconcile asks for, one after the other: EMR answers few calls a second.
 ///
 /// AWS: [EMR quotas](https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-service-limits-what-are.html).
-const CLUSTERS: usize = 300;
+const CLUSTERS: NonZeroUsize = NonZeroUsize::new(300).unwrap();
+
+/// The time from one reconcile to the next. The clock numbers them, so that each takes its turn although none remembers
+/// another.
+pub const INTERVAL: Duration = Duration::from_mins(15);
 
 /// The most tokens that an answer tells of: an answer may have 6 MB.
 ///
 /// AWS: [Lambda quotas](https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html).
 const TOLD: usize = 1_000;
-
-/// What a process remembers from one reconcile to the next. If it is forgotten, the next one starts over.
-#[derive(Debug, Default)]
-pub struct Memory(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    /// Behind which tokens the last reconcile stopped, if it had no time for all.
-    stopped: Option<Cursor>,
-    /// How many reconciles there were.
-    runs: u64,
-    /// In which of them a cluster was asked for last.
-    asked: HashMap<String, u64>,
-}
 
 /// What a reconcile came to.
 #[derive(Debug)]
@@ -80,9 +72,8 @@ pub struct TokenTold {
 }
 
 impl TokenSweeper {
-    /// Goes through the tokens at the moment `now`, from where the last reconcile stopped, until the end or the
-    /// `deadline`. Each token is deleted on the condition that the reason holds still: a reconcile may
-    /// run beside another, and stop anywhere.
+    /// Goes through the tokens at the moment `now`, until the end or the `deadline`. Each token is deleted on the
+    /// condition that the reason holds still: a reconcile may run beside another, and stop anywhere.
     pub async fn reconcile(&self, now: EpochMillis, deadline: Instant) -> Reconciled {
         let mut run = Reconciled { report: Report::default(), complete: false, decided: Vec::new(), error: None };
         let began = Instant::now();
@@ -91,33 +82,11 @@ impl TokenSweeper {
             Some(_) => began + deadline.saturating_duration_since(began) / 2,
             None => deadline,
         };
-        let mut clusters = Vec::new();
-        let mut after = self.memory.stopped();
-        run.complete = loop {
-            let page = match within(until, self.tokens.page(after.clone())).await {
-                Ok(page) => page,
-                Err(error) => {
-                    // Time that was up after some pages is no error: the next one goes on.
-                    let is_error = run.report.pages == 0 || !matches!(error, CallError::Deadline);
-                    run.error = Some(error).filter(|_| is_error);
-                    break false;
-                }
-            };
-            clusters.extend(self.reconcile_page(&page, now, until, &mut run).await);
-            after = page.next;
-            if after.is_none() {
-                break true;
-            }
-            if Instant::now() >= until {
-                break false;
-            }
-        };
-        // What can never be read on is begun anew.
-        self.memory.stop(after.filter(|_| run.error.as_ref().is_none_or(CallError::is_retryable)));
+        let clusters = self.read_table(now, until, &mut run).await;
         if let Some(emr) = &self.clusters {
             let began = Instant::now();
             let until = began + deadline.saturating_duration_since(began) / 4 * 3;
-            let answers = self.ask(emr, &clusters, until, &mut run).await;
+            let answers = self.ask(emr, &clusters, now, until, &mut run).await;
             let resource = |token: &Token| answers.get(&token.resource).copied().unwrap_or(Resource::Unknown);
             let doomed = run.doom(clusters, |token| sweep::reconcile(token, resource(token), now));
             self.carry_out(&doomed, now, deadline, &mut run).await;
@@ -125,6 +94,33 @@ impl TokenSweeper {
         run.complete &= run.report.not_deleted == 0;
         run.report.incomplete = usize::from(!run.complete);
         run
+    }
+
+    /// Reads the table segment by segment, and deletes the tokens that have expired. Returns those of clusters of which
+    /// EMR may know more. Each reconcile starts with another segment: what one has no time for, a later one reads.
+    async fn read_table(&self, now: EpochMillis, deadline: Instant, run: &mut Reconciled) -> Vec<Token> {
+        let mut clusters = Vec::new();
+        for segment in turn((0..SEGMENTS).collect(), number(now), NonZeroUsize::MAX) {
+            let mut after = None;
+            loop {
+                let page = match within(deadline, self.tokens.page(segment, after)).await {
+                    Ok(page) => page,
+                    Err(error) => {
+                        // Time that was up after some pages is no error.
+                        let is_error = run.report.pages == 0 || !matches!(error, CallError::Deadline);
+                        run.error = Some(error).filter(|_| is_error);
+                        return clusters;
+                    }
+                };
+                clusters.extend(self.reconcile_page(&page, now, deadline, run).await);
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        run.complete = true;
+        clusters
     }
 
     /// Deletes the tokens of a page that have expired; those of clusters of which EMR may know more.
@@ -149,21 +145,21 @@ impl TokenSweeper {
         clusters
     }
 
-    /// What EMR says of the tokens' clusters. Those that were not asked for longest come first. A call that fails is
-    /// the last one: whoever throttles is left alone.
+    /// What EMR says of the tokens' clusters. Each reconcile takes its turn of them. A call that fails is the last one:
+    /// whoever throttles is left alone.
     async fn ask(
         &self,
         emr: &Clusters,
         tokens: &[Token],
+        now: EpochMillis,
         deadline: Instant,
         run: &mut Reconciled,
     ) -> HashMap<String, Resource> {
         let mut answers = HashMap::new();
-        let queue = self.memory.queue(tokens.iter().map(|token| token.resource.as_str()), run.complete);
-        run.complete &= queue.len() <= CLUSTERS;
-        for cluster in queue.into_iter().take(CLUSTERS) {
+        let clusters: BTreeSet<_> = tokens.iter().map(|token| token.resource.as_str()).collect();
+        run.complete &= clusters.len() <= CLUSTERS.get();
+        for cluster in turn(Vec::from_iter(clusters), number(now), CLUSTERS) {
             run.report.clusters_asked += 1;
-            self.memory.asked(cluster);
             match within(deadline, emr.find(cluster)).await {
                 Ok(answer) => {
                     run.report.clusters_unknown += usize::from(answer == Resource::Unknown);
@@ -253,37 +249,10 @@ impl Reconciled {
     }
 }
 
-impl Memory {
-    fn stopped(&self) -> Option<Cursor> {
-        self.state().stopped.clone()
-    }
-
-    fn stop(&self, at: Option<Cursor>) {
-        self.state().stopped = at;
-    }
-
-    /// These clusters, each once, in the order in which they were asked for last. If they are `all`, no others are
-    /// remembered any more.
-    fn queue<'a>(&self, clusters: impl Iterator<Item = &'a str>, all: bool) -> Vec<&'a str> {
-        let mut state = self.state();
-        state.runs += 1;
-        let mut queue: Vec<_> = clusters.collect::<BTreeSet<_>>().into_iter().collect();
-        if all {
-            state.asked.retain(|cluster, _| queue.binary_search(&cluster.as_str()).is_ok());
-        }
-        queue.sort_by_key(|cluster| state.asked.get(*cluster).copied());
-        queue
-    }
-
-    fn asked(&self, cluster: &str) {
-        let mut state = self.state();
-        let run = state.runs;
-        state.asked.insert(cluster.to_owned(), run);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// The number of the reconcile that runs at this moment.
+fn number(now: EpochMillis) -> usize {
+    let number = now.since(EpochMillis::EPOCH).as_secs() / INTERVAL.as_secs();
+    usize::try_from(number).unwrap_or_default()
 }
 
 const fn name(removal: Removal) -> &'static str {
@@ -291,29 +260,5 @@ const fn name(removal: Removal) -> &'static str {
         Removal::Deleted => "deleted",
         Removal::AlreadyGone => "already-gone",
         Removal::Changed => "changed",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clusters_that_were_not_asked_for_longest_come_first() {
-        let memory = Memory::default();
-        let check = |met: &[&str], all, expect: &[&str]| {
-            assert_eq!(memory.queue(met.iter().copied(), all), expect, "{met:?}");
-        };
-        check(&["j-2", "j-1", "j-3", "j-1"], true, &["j-1", "j-2", "j-3"]);
-        memory.asked("j-1");
-        check(&["j-1", "j-2", "j-3"], true, &["j-2", "j-3", "j-1"]);
-        memory.asked("j-2");
-        check(&["j-1", "j-2", "j-3"], true, &["j-3", "j-1", "j-2"]);
-        // Where not all were met, one that was not keeps its turn.
-        check(&["j-2"], false, &["j-2"]);
-        check(&["j-1", "j-2", "j-3"], true, &["j-3", "j-1", "j-2"]);
-        // Else one that was away is new.
-        check(&["j-2"], true, &["j-2"]);
-        check(&["j-1", "j-2"], true, &["j-1", "j-2"]);
     }
 }

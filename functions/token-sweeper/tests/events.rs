@@ -46,9 +46,20 @@ fn events_that_are_no_ends() {
     let processors = Processors::built_in().unwrap();
     let running = event("ec2-instance-running.json").unwrap();
     assert_eq!(processors.read(&running), Ok(Told::Nothing { processor: "ec2-instance" }));
+    let failed = event("glue-job-failed.json").unwrap();
+    assert_eq!(processors.read(&failed), Ok(Told::Nothing { processor: "glue-job" }));
     let unknown = event("unknown-source.json").unwrap();
     assert!(matches!(processors.read(&unknown), Err(Unprocessable::Unknown { .. })));
     assert!(matches!(event("without-source.json"), Err(MalformedEvent::Source)));
+}
+
+/// Of the same run as `glue-job-failed.json`, whose token lives until then.
+#[test]
+fn the_end_of_a_retry_is_that_of_its_run() {
+    let processors = Processors::built_in().unwrap();
+    let (first, retry) = (event("glue-job.json").unwrap(), event("glue-job-retried.json").unwrap());
+    assert_ne!(first.json()["detail"]["jobRunId"], retry.json()["detail"]["jobRunId"]);
+    assert_eq!(processors.read(&first), processors.read(&retry));
 }
 
 #[test]
@@ -63,4 +74,14 @@ fn batches_and_a_call_for_a_reconcile() {
     check("batch-with-strays.json", 8);
     check("empty.json", 0);
     assert!(matches!(read("reconcile.json"), Event::Reconcile));
+}
+
+#[test]
+fn the_processors_of_the_readme_are_valid() {
+    let blocks = include_str!("../README.md").split("```").filter_map(|block| block.strip_prefix("json\n["));
+    let lists: Vec<_> = blocks.map(|list| format!("[{list}")).collect();
+    assert_eq!(lists.len(), 2);
+    for list in lists {
+        Processors::parse(&list).unwrap();
+    }
 }

@@ -8,13 +8,16 @@
 //! | `source` | the source of its events |
 //! | `detail-type` | their detail-type, in any case and with or without spaces; without it, all of the source |
 //! | `id-path` | where the resource's id is, like `detail.clusterId` |
+//! | `id-before` | text before which the id ends, if it is in it |
 //! | `pattern` | an event [`Pattern`] that they must match; without it, each of them is an end |
 //!
 //! An event goes to the processor of its source and detail-type, or else to that of its source alone. If it
 //! does not match that one's pattern, it goes to no other.
 //!
 //! Those that are built in know the states in which EMR clusters and steps, EMR Serverless and EMR on EKS
-//! jobs, Glue jobs and EC2 instances have ended. A `CloudWatch` alarm is no resource that ends: its processor
+//! jobs, Glue jobs and EC2 instances have ended. The retries of the Glue job run `jr_1` are `jr_1_attempt_1` and so on, and
+//! the end of any of them ends `jr_1`. A failure ends nothing, because no event tells whether Glue retries the run.
+//! A `CloudWatch` alarm is no resource that ends: its processor
 //! takes the alarm's name for the id, and the state `ALARM` for the end, as of an alarm that goes off when a
 //! thing is idle. To take another state, declare a processor of the same source and detail-type.
 
@@ -38,6 +41,7 @@ pub struct Processors(BTreeMap<Kind, Processor>);
 pub struct Processor {
     name: String,
     id_path: Vec<String>,
+    id_before: Option<String>,
     pattern: Option<Pattern>,
 }
 
@@ -184,7 +188,7 @@ impl Processor {
             return Ok(Told::Nothing { processor });
         }
         let found = event.at(&self.id_path);
-        match found.and_then(Value::as_str) {
+        match found.and_then(Value::as_str).map(|id| self.resource(id)) {
             Some(resource) if !resource.is_empty() => Ok(Told::Ended { processor, resource }),
             _ => Err(Unprocessable::Id {
                 processor: processor.to_owned(),
@@ -192,6 +196,11 @@ impl Processor {
                 found: found.map_or_else(|| "nothing".to_owned(), Value::to_string),
             }),
         }
+    }
+
+    fn resource<'a>(&self, id: &'a str) -> &'a str {
+        let parts = self.id_before.as_deref().and_then(|end| id.split_once(end));
+        parts.map_or(id, |(resource, _)| resource)
     }
 }
 
@@ -240,12 +249,13 @@ fn processor(number: usize, declared: &Value) -> Result<(Kind, Processor), Inval
             format!("{} is invalid: expected keys with a dot between each", declared["id-path"]),
         ));
     }
+    let id_before = text("id-before")?.map(str::to_owned);
     let pattern = declared.get("pattern").map(Pattern::parse).transpose();
     let pattern = pattern.map_err(|source| InvalidProcessors::Pattern { processor: label.clone(), source })?;
-    Ok((kind, Processor { name, id_path, pattern }))
+    Ok((kind, Processor { name, id_path, id_before, pattern }))
 }
 
-const KEYS: [&str; 5] = ["name", "source", "detail-type", "id-path", "pattern"];
+const KEYS: [&str; 6] = ["name", "source", "detail-type", "id-path", "id-before", "pattern"];
 
 fn normalised(detail_type: &str) -> String {
     detail_type.replace(' ', "").to_lowercase()

@@ -50,6 +50,12 @@ pub struct Cursor(Item);
 /// AWS: [Query](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Query.Pagination.html).
 const PAGE: i32 = 100;
 
+/// The number of segments in which the whole table is read. All tokens of one coordinate are in the same one. It is a
+/// prime number: reconciles take turns of segments and of clusters, and the two must not move in step.
+///
+/// AWS: [parallel scan](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Scan.html#Scan.ParallelScan).
+pub const SEGMENTS: i32 = 13;
+
 impl Tokens {
     /// The tokens in `table`, whose `index` finds them by their resource.
     #[must_use]
@@ -77,15 +83,17 @@ impl Tokens {
         Ok(read(page.items.unwrap_or_default(), page.last_evaluated_key))
     }
 
-    /// The tokens of the table behind `after`, or the first ones.
+    /// The tokens of one of the table's [`SEGMENTS`] behind `after`, or the first ones.
     ///
     /// # Errors
     /// [`StoreError`] if the table does not answer.
-    pub async fn page(&self, after: Option<Cursor>) -> Result<Page, StoreError> {
+    pub async fn page(&self, segment: i32, after: Option<Cursor>) -> Result<Page, StoreError> {
         let scan = self
             .client
             .scan()
             .table_name(&self.table)
+            .segment(segment)
+            .total_segments(SEGMENTS)
             .projection_expression("#coordinate, #reservation, #resource, #expires")
             .set_expression_attribute_names(Some(names()))
             .set_exclusive_start_key(after.map(|Cursor(key)| key))

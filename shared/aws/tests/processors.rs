@@ -79,8 +79,9 @@ fn the_ends_of_what_is_built_in() {
         "aws.glue",
         "Glue Job State Change",
         "jobRunId",
-        &["SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED"],
-        &["STARTING", "RUNNING", "STOPPING", "WAITING"],
+        &["SUCCEEDED", "TIMEOUT", "STOPPED", "ERROR"],
+        // Another attempt may follow the last two.
+        &["STARTING", "RUNNING", "STOPPING", "WAITING", "FAILED", "EXPIRED"],
     );
     check_states(
         "aws.ec2",
@@ -93,6 +94,43 @@ fn the_ends_of_what_is_built_in() {
         let detail = json!({"alarmName": "idle", "state": {"value": state}});
         check(&processors, &event("aws.cloudwatch", "CloudWatch Alarm State Change", detail), expect);
     }
+}
+
+fn glue(job_run: &str, state: &str) -> Value {
+    event("aws.glue", "Glue Job State Change", json!({"jobName": "load", "jobRunId": job_run, "state": state}))
+}
+
+/// A client knows only the id of the first attempt.
+#[test]
+fn any_attempt_of_a_glue_job_run_ends_the_run() {
+    let processors = Processors::built_in().unwrap();
+    for (job_run, state, expect) in [
+        ("jr_1", "FAILED", None),
+        ("jr_1_attempt_1", "FAILED", None),
+        ("jr_1_attempt_2", "SUCCEEDED", Some("jr_1")),
+        ("jr_1_attempt_10", "STOPPED", Some("jr_1")),
+        ("jr_1", "SUCCEEDED", Some("jr_1")),
+    ] {
+        check(&processors, &glue(job_run, state), expect);
+    }
+    let nameless = r#"processor "glue-job" finds no id at detail.jobRunId: "_attempt_1""#;
+    check_unprocessable(&processors, &glue("_attempt_1", "STOPPED"), nameless);
+}
+
+/// As the README of token-sweeper declares it for jobs that are retried twice.
+#[test]
+fn the_failure_of_the_last_attempt_can_be_declared_an_end() {
+    let processors = Processors::parse(
+        r#"[{"name": "glue-job-retried-twice", "source": "aws.glue", "detail-type": "Glue Job State Change",
+            "id-path": "detail.jobRunId", "id-before": "_attempt_",
+            "pattern": {"detail": {"$or": [{"state": ["SUCCEEDED", "TIMEOUT", "STOPPED", "ERROR"]},
+                                           {"state": ["FAILED"], "jobRunId": [{"suffix": "_attempt_2"}]}]}}}]"#,
+    )
+    .unwrap();
+    check(&processors, &glue("jr_1", "FAILED"), None);
+    check(&processors, &glue("jr_1_attempt_1", "FAILED"), None);
+    check(&processors, &glue("jr_1_attempt_2", "FAILED"), Some("jr_1"));
+    check(&processors, &glue("jr_1_attempt_1", "SUCCEEDED"), Some("jr_1"));
 }
 
 #[test]
@@ -236,11 +274,15 @@ fn an_error_names_the_processor_and_the_key() {
     );
     check(
         r#"[{"name": "a", "source": "b", "idpath": "c"}]"#,
-        r#"processor "a", key idpath: expected only name, source, detail-type, id-path, pattern"#,
+        r#"processor "a", key idpath: expected only name, source, detail-type, id-path, id-before, pattern"#,
     );
     check(
         r#"[{"name": "a", "source": "b", "id-path": "c..d"}]"#,
         r#"processor "a", key id-path: "c..d" is invalid: expected keys with a dot between each"#,
+    );
+    check(
+        r#"[{"name": "a", "source": "b", "id-path": "c", "id-before": ""}]"#,
+        r#"processor "a", key id-before: "" is invalid: expected a string with a character or more"#,
     );
     check(
         r#"[{"source": "b", "id-path": "c"}, {"name": "a", "source": "b", "id-path": "c"}]"#,

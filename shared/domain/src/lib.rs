@@ -13,6 +13,7 @@
 //! | [`redrive`] | whether a record that was parked or discarded is still to be counted |
 //! | [`refill`] | what has accrued, and whether a write pays |
 //! | [`repair`] | aligns shards with shard 0, and moves tokens to a dry shard |
+//! | [`rotation`] | which items each run of a schedule takes |
 //! | [`sequence`] | [`sequence::Position`]: the order of a table's records, also across its streams |
 //! | [`split`] | how missing shards come into being in one transaction |
 //! | [`state`] | [`state::BucketState`]: a bucket item as a whole, and a shard's share of a limit |
@@ -80,6 +81,7 @@ pub mod rates;
 pub mod redrive;
 pub mod refill;
 pub mod repair;
+pub mod rotation;
 pub mod sequence;
 pub mod split;
 pub mod state;

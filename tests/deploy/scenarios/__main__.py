@@ -5,7 +5,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from . import attached, first, permissions, poison, queries, rates, recovery, rollback, tokens, usage
+from . import attached, first, metrics, permissions, poison, queries, rates, recovery, rollback, tokens, upgrade, usage
 from .account import Account
 from .schedules import Reconcile, Repair
 from .stack import Stack
@@ -43,14 +43,17 @@ def main() -> None:
         scenario("schedules: the reconcile", reconcile.wait)
         scenario("rates: workers' files become a summary", lambda: rates.run(stack))
         scenario("queries: their fields are in the logs", lambda: queries.run(stack))
+        scenario("metrics: few are published", lambda: metrics.run(stack))
         scenario("permissions: everything else is denied", lambda: permissions.run(stack))
-        scenario("recovery: the mappings are replaced", lambda: recovery.run(stack, production))
+        scenario("recovery: mappings are replaced, and discarded batches redriven", lambda: recovery.run(stack, production))
         scenario("rollback: to a packaged version", lambda: rollback.run(stack, production))
         left = stack.outputs()
         scenario("delete: the data stay", lambda: delete(stack, left))
         second = Stack(account, "default", "attached")
         scenario("attach: another stack goes on with them", lambda: attached.run(second, left, PARAMETERS))
         scenario("delete: the data stay", lambda: delete(second, left))
+        third = Stack(account, "default", "upgraded")
+        scenario("upgrade: from the previous version", lambda: upgrade.run(third, PARAMETERS))
     print("\nDEPLOYED: the stacks did their work and are gone")
 
 

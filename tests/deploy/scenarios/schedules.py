@@ -1,7 +1,7 @@
 """The schedules invoke the repair and the reconcile."""
 
 from .bucket import Bucket
-from .log import counted
+from .metrics import counted
 from .stack import Stack
 from .tokens import Tokens
 from .wait import until
@@ -12,16 +12,20 @@ class Repair:
 
     def __init__(self, stack: Stack) -> None:
         outputs = stack.outputs()
-        dynamodb, table = stack.account.client("dynamodb"), outputs["BucketTable"]
-        self._bucket = Bucket(dynamodb, table, "sharded", capacity=6000, shards=2)
+        self._dynamodb, self._table = stack.account.client("dynamodb"), outputs["BucketTable"]
+        self._bucket = Bucket(self._dynamodb, self._table, "sharded", capacity=6000, shards=2)
         self._bucket.create(10)
         until("the shard that a client counted up, by the stream", lambda: self._bucket.read(1))
-        dynamodb.delete_item(TableName=table, Key=self._bucket.key(1))
+        self._dynamodb.delete_item(TableName=self._table, Key=self._bucket.key(1))
 
     def wait(self) -> None:
         """Until the shard is there again."""
         until("the lost shard, by the schedule", lambda: self._bucket.read(1), seconds=150)
         assert self._bucket.read(1)["shard_count"] == 2
+        # Without a version of the functions in it, clients of every version open the table.
+        key = {"PK": {"S": "_/SYSTEM#"}, "SK": {"S": "#VERSION"}}
+        version = self._dynamodb.get_item(TableName=self._table, Key=key)["Item"]
+        assert version["lambda_version"] == {"NULL": True}, version
 
 
 class Reconcile:

@@ -22,6 +22,8 @@ NO_ENDS = [
     ("aws.emr", "EMR Cluster State Change", {"clusterId": "j-running", "state": "RUNNING"}),
     ("aws.emr", "EMR Step Status Change", {"stepId": "s-running", "state": "TERMINATED"}),
     ("aws.glue", "Glue Job State Change", {"jobRunId": "jr_running", "state": "STARTING"}),
+    # It may be retried.
+    ("aws.glue", "Glue Job State Change", {"jobRunId": "jr_failed", "state": "FAILED"}),
     # Its rule is not enabled.
     ("aws.ec2", "EC2 Instance State-change Notification", {"instance-id": "i-1", "state": "terminated"}),
 ]

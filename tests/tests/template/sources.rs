@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
+use token_sweeper::reconcile;
 
 use crate::stack::{Stack, text};
 
@@ -141,5 +142,14 @@ fn an_interval_fits_into_a_run() -> anyhow::Result<()> {
     let stack = Stack::by_default()?;
     let most = number(&stack.section("Parameters")["AggregationIntervalSeconds"]["MaxValue"])?;
     assert!(most <= number(&stack.properties("RateAggregator")?["Timeout"])?, "{most}");
+    Ok(())
+}
+
+/// The clock numbers the runs of the reconcile.
+#[test]
+fn the_reconcile_runs_as_it_counts() -> anyhow::Result<()> {
+    let schedule = Stack::by_default()?.properties("TokenReconcilerSchedule")?.clone();
+    let minutes = reconcile::INTERVAL.as_secs() / 60;
+    assert_eq!(schedule["ScheduleExpression"], format!("rate({minutes} minutes)"));
     Ok(())
 }

@@ -58,26 +58,32 @@ impl Kind {
             Self::Step => &["COMPLETED", "FAILED", "CANCELLED", "INTERRUPTED"],
             Self::ServerlessJob => &["SUCCESS", "FAILED", "CANCELLED"],
             Self::ContainersJob => &["COMPLETED", "FAILED", "CANCELLED"],
-            Self::GlueJob => &["SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED"],
+            Self::GlueJob => &["SUCCEEDED", "TIMEOUT", "STOPPED"],
             Self::Instance => &["terminated"],
         }
     }
 
-    /// The event of its end, at a moment in epoch seconds.
+    /// The event of its end, at a moment in epoch seconds. Of a Glue job run, it is its retry that ends.
     pub(super) fn end(self, number: usize, time: i64) -> anyhow::Result<String> {
         let ends = self.ends();
-        self.event(number, ends[number % ends.len()], time)
+        let attempt = if self == Self::GlueJob { "_attempt_1" } else { "" };
+        self.event(number, attempt, ends[number % ends.len()], time)
     }
 
-    /// An event that is no end.
+    /// An event that is no end. The first attempt of a Glue job run fails.
     pub(super) fn running(self, number: usize, time: i64) -> anyhow::Result<String> {
-        let state = if self == Self::Instance { "running" } else { "RUNNING" };
-        self.event(number, state, time)
+        let state = match self {
+            Self::GlueJob => "FAILED",
+            Self::Instance => "running",
+            _ => "RUNNING",
+        };
+        self.event(number, "", state, time)
     }
 
-    fn event(self, number: usize, state: &str, time: i64) -> anyhow::Result<String> {
+    fn event(self, number: usize, attempt: &str, state: &str, time: i64) -> anyhow::Result<String> {
         let (source, detail_type, key) = self.told_by();
-        let detail = json!({"severity": "INFO", key: self.id(number), "state": state});
+        let id = format!("{}{attempt}", self.id(number));
+        let detail = json!({"severity": "INFO", key: id, "state": state});
         envelope(number, source, detail_type, time, &detail)
     }
 }
