@@ -15,6 +15,7 @@
 //! | [`runtime_api`] | the Runtime API: hands out events, takes answers and errors |
 //! | `aws_stub` | an AWS endpoint that says yes to everything, knows a token of each resource, and counts |
 //! | `local_server` | a server on a free port, for both |
+//! | `cpu_quota` | the CPU time of a function with so much memory |
 //! | `hot_bucket` | stream records of one bucket, as a client's writes cause them |
 //! | `ends` | messages that tell of clusters that have ended |
 //! | `stream_record` | the JSON of a stream record |
@@ -28,6 +29,7 @@
 //! [api]: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 
 mod aws_stub;
+mod cpu_quota;
 mod ends;
 mod events;
 mod fleet;
@@ -90,6 +92,11 @@ pub struct Options {
     #[arg(long, conflicts_with_all = ["records", "events", "event", "other", "starts", "warm_up", "invocations", "rounds"])]
     fleet: bool,
 
+    /// With --fleet: limit the CPU time to that of functions with 256 to 3008 MB, and let S3 answer as late as AWS's.
+    /// Needs root on Linux
+    #[arg(long, requires = "fleet")]
+    cpu_quota: bool,
+
     /// A JSON file to send as the event, every time, in place of generated batches
     #[arg(long, value_name = "FILE", conflicts_with_all = ["records", "events"])]
     event: Option<PathBuf>,
@@ -141,7 +148,12 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 
 async fn measure(options: &Options) -> anyhow::Result<()> {
     if options.fleet {
-        return fleet::run(&options.binary()?).await;
+        let binary = options.binary()?;
+        return if options.cpu_quota {
+            fleet::run_limited(&binary, &options.env).await
+        } else {
+            fleet::run(&binary, &options.env).await
+        };
     }
     let plan = Plan { starts: options.starts, rounds: options.rounds };
     let mut subjects = options.subjects()?;
