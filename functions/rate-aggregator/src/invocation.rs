@@ -33,7 +33,8 @@ impl RateAggregator {
             summed.aggregations += 1;
             summed.succeeded += usize::from(self.failures(&aggregation).is_none());
             summed.failed += usize::from(aggregation.error.is_some());
-            summed.jobs = aggregation.jobs.len();
+            summed.resting += aggregation.resting;
+            summed.jobs = aggregation.jobs.len() + aggregation.resting;
             for aggregated in &aggregation.jobs {
                 summed.count(&aggregated.outcome);
                 teller.tell_part("aggregation", AggregationReport::of(aggregated));

@@ -135,13 +135,16 @@ pub struct Summed {
     /// Summaries not written, because others wrote again and again in between.
     #[metrics(unit = Count)]
     pub lost: usize,
-    /// Summaries not written, because there are no reports.
+    /// Summaries not written, because the job is idle.
     #[metrics(unit = Count)]
     pub idle: usize,
     /// Aggregations of a job, or searches for jobs, that failed: the last summary stayed.
     #[metrics(unit = Count)]
     pub failed: usize,
-    /// Jobs of the last aggregation.
+    /// Idle jobs that were not listed.
+    #[metrics(unit = Count)]
+    pub resting: usize,
+    /// Jobs of the last aggregation, with those that were not listed.
     #[metrics(unit = Count)]
     pub jobs: usize,
 }
