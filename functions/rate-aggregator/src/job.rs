@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::{
     publication::{Seen, publish},
-    report::Report,
+    report::{Headline, Report},
     time::{Times, longest, within},
 };
 
@@ -32,12 +32,13 @@ const NAMED: usize = 5;
 const LONGEST_GET: Duration = Duration::from_secs(2);
 
 /// What is remembered of a job. Without it, reports are fetched that have not changed, those that cannot be read count for
-/// nothing, and an idle job is listed.
+/// nothing, an idle job is listed, and a line is logged that says nothing new.
 #[derive(Debug, Default)]
 pub(crate) struct Job {
     pub(crate) memory: Memory,
     seen: Option<Seen>,
     rest: Option<Rest>,
+    headline: Option<Headline>,
 }
 
 impl Job {
@@ -118,6 +119,8 @@ pub struct Aggregated {
     pub took: Duration,
     /// What became of the summary.
     pub outcome: Result<Outcome, AggregationError>,
+    /// Whether this differs from the job's last aggregation, or failed.
+    pub is_news: bool,
 }
 
 impl Aggregated {
@@ -157,7 +160,11 @@ pub(crate) async fn aggregate(context: Context<'_>, prefix: &str, job: &mut Job)
     if let Err(error) = &outcome {
         tracing::error!(prefix, error = causes(error), "no new summary");
     }
-    Aggregated { prefix: prefix.to_owned(), tally, report, took: started.elapsed(), outcome }
+    let mut aggregated =
+        Aggregated { prefix: prefix.to_owned(), tally, report, took: started.elapsed(), outcome, is_news: true };
+    let headline = Headline::of(&aggregated);
+    aggregated.is_news = job.headline.replace(headline) != Some(headline) || aggregated.outcome.is_err();
+    aggregated
 }
 
 /// The reports of a job, read so far.

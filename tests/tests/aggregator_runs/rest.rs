@@ -7,7 +7,7 @@ use std::sync::{
 
 use rate_aggregator::job::Aggregated;
 use tidegate_aws::schema::rates::worker_key;
-use tidegate_local::s3::{Call, Calls, workers::report};
+use tidegate_local::s3::{Call, Calls, Fault, workers::report};
 use tidegate_tests::aggregator::{AggregatorScene, NOW, aggregate, only, summary, time};
 
 const DISCOVER: [(&str, &str); 1] = [("DISCOVER_JOBS", "true")];
@@ -101,5 +101,24 @@ async fn a_new_process_lists_every_job_and_writes_no_finished_one() -> anyhow::R
     write(&scene, NOW + HOUR + 60 * SECOND);
     let process = scene.another_process(&DISCOVER)?;
     assert_eq!(only(aggregate(&process, NOW + HOUR + 60 * SECOND).await).tally.active, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_what_changed_or_failed_is_news() -> anyhow::Result<()> {
+    let scene = job().await?;
+    let is_news = async |now| aggregate_job(&scene, now).await.map(|job| job.is_news);
+    assert_eq!(is_news(NOW).await, Some(true));
+    write(&scene, NOW + 5 * SECOND);
+    assert_eq!(is_news(NOW + 5 * SECOND).await, Some(false));
+    scene.bucket().put(worker_key(JOB, "2"), "{", time(NOW + 10 * SECOND));
+    assert_eq!(is_news(NOW + 10 * SECOND).await, Some(true));
+    assert_eq!(is_news(NOW + 15 * SECOND).await, Some(false));
+    scene.bucket().on_call(|_, call| match call {
+        Call::List { prefix, .. } if prefix == JOB => Some(Fault::AccessDenied),
+        _ => None,
+    });
+    assert_eq!(is_news(NOW + 20 * SECOND).await, Some(true));
+    assert_eq!(is_news(NOW + 25 * SECOND).await, Some(true));
     Ok(())
 }
