@@ -24,7 +24,7 @@ pub struct CpuQuota {
 }
 
 impl CpuQuota {
-    /// Limits a process to the CPU time of a function with `memory` MB.
+    /// Limits a process to the CPU time of a function with `memory` MB, which it has before all other processes.
     ///
     /// # Errors
     /// If the machine has no control groups, or this user may not create one.
@@ -38,8 +38,10 @@ impl CpuQuota {
         if is_version_1 {
             group.write("cpu.cfs_period_us", &PERIOD_MICROS.to_string())?;
             group.write("cpu.cfs_quota_us", &quota.to_string())?;
+            group.write("cpu.shares", "262144")?;
         } else {
             group.write("cpu.max", &format!("{quota} {PERIOD_MICROS}"))?;
+            group.write("cpu.weight", "10000")?;
         }
         group.write("cgroup.procs", &process.to_string())?;
         Ok(group)
