@@ -25,7 +25,7 @@ pub struct Config {
     /// `STALENESS_CUTOFF_SECONDS`: the age up to which a worker's file counts. Default 15.
     pub cutoff: Cutoff,
     /// `MAX_CONCURRENCY`: how many calls are under way at the same time, at most, listings and writes among them. Each
-    /// job has its equal share, or one. Default 64.
+    /// job has its equal share, or one. Default 128.
     pub concurrency: NonZeroUsize,
     /// `DISCOVER_JOBS`: whether each prefix right under `PREFIX` is a job of its own. Default false.
     pub discover_jobs: bool,
@@ -39,7 +39,10 @@ const INTERVAL_SECONDS: u32 = 5;
 ///
 /// AWS: [quotas](https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html).
 const LONGEST_INTERVAL: u32 = 900;
-const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
+/// With 25 ms per call, just below the 5,500 reads a second that S3 serves for a prefix.
+///
+/// AWS: [request rates](https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html).
+const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 
 impl Config {
     /// Reads the process's environment.
@@ -123,7 +126,7 @@ mod tests {
         let config = read(&REQUIRED).unwrap();
         assert_eq!((config.bucket.as_str(), config.prefix.as_str()), ("rates", "fleet/"));
         assert_eq!((config.summary.as_str(), config.interval), ("summary.json", Duration::from_secs(5)));
-        assert_eq!((config.cutoff, config.concurrency.get()), (Cutoff::DEFAULT, 64));
+        assert_eq!((config.cutoff, config.concurrency.get()), (Cutoff::DEFAULT, 128));
         assert!(!config.discover_jobs && !config.force_path_style);
         check_error(("BUCKET", " "), "not set");
         check_error(("PREFIX", ""), "not set");

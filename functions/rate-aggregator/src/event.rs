@@ -18,7 +18,7 @@ pub enum Event {
 pub struct Answer {
     /// How often it aggregated.
     pub aggregations: usize,
-    /// How the last aggregation of each job ended.
+    /// How the last aggregation of each job ended, without the idle jobs that it did not list.
     pub jobs: Vec<JobTold>,
 }
 

@@ -38,8 +38,10 @@ pub struct RateAggregator {
 /// What one aggregation came to.
 #[derive(Debug)]
 pub struct Aggregation {
-    /// Each job by itself.
+    /// Each job that was listed.
     pub jobs: Vec<Aggregated>,
+    /// How many idle jobs were not listed.
+    pub resting: usize,
     /// Why the jobs could not be found, if they could not.
     pub error: Option<CallError>,
 }
@@ -73,20 +75,23 @@ impl RateAggregator {
             Ok(prefixes) => prefixes,
             Err(error) => {
                 tracing::error!(prefix = self.prefix, error = causes(&error), "no jobs");
-                return Aggregation { jobs: Vec::new(), error: Some(error) };
+                return Aggregation { jobs: Vec::new(), resting: 0, error: Some(error) };
             }
         };
         // What another aggregation has taken is not here: that costs reading, nothing else.
         let mut known = mem::take(&mut *self.jobs.lock().unwrap_or_else(PoisonError::into_inner));
-        let slot = |prefix: String| Slot { job: Mutex::new(known.remove(&prefix).unwrap_or_default()), prefix };
-        let slots: Vec<_> = prefixes.into_iter().map(slot).collect();
+        let jobs = prefixes.into_iter().map(|prefix| (known.remove(&prefix).unwrap_or_default(), prefix));
+        let (resting, due): (Vec<_>, Vec<_>) = jobs.partition(|(job, _)| job.rests(began));
+        let slots: Vec<_> = due.into_iter().map(|(job, prefix)| Slot { prefix, job: Mutex::new(job) }).collect();
         let share = NonZeroUsize::new(self.concurrency.get() / slots.len().max(1)).unwrap_or(NonZeroUsize::MIN);
         let caller = (self, began, times, share);
         let aggregated = for_each(caller, &slots, Self::aggregate_job, times.write_by, self.concurrency).await;
         let remembered =
             slots.into_iter().map(|slot| (slot.prefix, slot.job.into_inner().unwrap_or_else(PoisonError::into_inner)));
+        let count = resting.len();
+        let remembered = remembered.chain(resting.into_iter().map(|(job, prefix)| (prefix, job)));
         *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = remembered.collect();
-        Aggregation { jobs: aggregated, error: None }
+        Aggregation { jobs: aggregated, resting: count, error: None }
     }
 
     /// How many reports are remembered, of all jobs.
@@ -101,7 +106,8 @@ impl RateAggregator {
         _: Instant,
     ) -> Aggregated {
         let Self { files, cutoff, interval, .. } = this;
-        let context = Context { files, concurrency, cutoff: *cutoff, interval: *interval, began, times };
+        let may_rest = this.discover_jobs;
+        let context = Context { files, may_rest, concurrency, cutoff: *cutoff, interval: *interval, began, times };
         let mut job = mem::take(&mut *slot.job.lock().unwrap_or_else(PoisonError::into_inner));
         let aggregated = Box::pin(job::aggregate(context, &slot.prefix, &mut job)).await;
         *slot.job.lock().unwrap_or_else(PoisonError::into_inner) = job;

@@ -30,12 +30,8 @@ impl RateAggregator {
         let last = loop {
             let start = Instant::now();
             let aggregation = Box::pin(self.aggregate(began, Times::new(start, self.interval, deadline))).await;
-            summed.aggregations += 1;
-            summed.succeeded += usize::from(self.failures(&aggregation).is_none());
-            summed.failed += usize::from(aggregation.error.is_some());
-            summed.jobs = aggregation.jobs.len();
-            for aggregated in &aggregation.jobs {
-                summed.count(&aggregated.outcome);
+            summed.count(&aggregation, self.failures(&aggregation).is_none(), start.elapsed());
+            for aggregated in aggregation.jobs.iter().filter(|aggregated| aggregated.is_news) {
                 teller.tell_part("aggregation", AggregationReport::of(aggregated));
             }
             pace.took(start.elapsed());

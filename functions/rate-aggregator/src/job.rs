@@ -11,6 +11,7 @@ use tidegate_domain::{
     rates::{
         Cutoff, Judgement, coverage,
         reading::{Content, Listed, Memory, Step, judge_content},
+        rest::{LastWrites, Rest},
         summary::Summary,
         tally::Tally,
     },
@@ -20,8 +21,8 @@ use tokio::time::Instant;
 
 use crate::{
     publication::{Seen, publish},
-    report::Report,
-    time::{Times, within},
+    report::{Headline, Report},
+    time::{Times, longest, within},
 };
 
 /// How many rejected reports an aggregation names in the log, and how many that could not be read.
@@ -30,18 +31,29 @@ const NAMED: usize = 5;
 /// A report that takes longer, with all attempts, is given up, so that its place is another's.
 const LONGEST_GET: Duration = Duration::from_secs(2);
 
-/// What is remembered of a job. Without it, reports are fetched that have not changed, and those that cannot be
-/// read count for nothing.
+/// What is remembered of a job. Without it, reports are fetched that have not changed, those that cannot be read count for
+/// nothing, an idle job is listed, and a line is logged that says nothing new.
 #[derive(Debug, Default)]
 pub(crate) struct Job {
     pub(crate) memory: Memory,
     seen: Option<Seen>,
+    rest: Option<Rest>,
+    headline: Option<Headline>,
+}
+
+impl Job {
+    /// Whether the job is idle and is not to be listed at this moment.
+    pub(crate) fn rests(&self, now: EpochMillis) -> bool {
+        self.rest.is_some_and(|rest| rest.covers(now))
+    }
 }
 
 /// What the aggregation of a job needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub files: &'a RateFiles,
+    /// Whether the job is one of several, which end. The summary of the only job is always new.
+    pub may_rest: bool,
     /// How many calls may be under way.
     pub concurrency: NonZeroUsize,
     pub cutoff: Cutoff,
@@ -62,7 +74,7 @@ pub enum Outcome {
     Superseded,
     /// Others wrote again and again in between; theirs are no older by much.
     Lost,
-    /// There are no reports, so there is none to write: what ended jobs leave is not written again for ever.
+    /// There are no reports, or all are stale and the summary says so: the summaries of finished jobs stay as they are.
     Idle,
 }
 
@@ -107,6 +119,8 @@ pub struct Aggregated {
     pub took: Duration,
     /// What became of the summary.
     pub outcome: Result<Outcome, AggregationError>,
+    /// Whether this differs from the job's last aggregation, or failed.
+    pub is_news: bool,
 }
 
 impl Aggregated {
@@ -127,13 +141,16 @@ impl Aggregated {
 pub(crate) async fn aggregate(context: Context<'_>, prefix: &str, job: &mut Job) -> Aggregated {
     let started = Instant::now();
     let (tally, report) = (Tally::default(), Report::default());
-    let mut reading = Reading { context, prefix, tally, report, listed: 0, named: 0, unread: None };
+    let writes = LastWrites::default();
+    let mut reading = Reading { context, prefix, tally, report, writes, named: 0, unread: None };
     let read = reading.read(&mut job.memory).await;
     job.memory.turn(read.is_ok());
+    let Context { files, may_rest, cutoff, interval, began, times, .. } = context;
+    let writes = reading.writes;
+    job.rest = (may_rest && read.is_ok()).then(|| writes.rest(began, cutoff, longest(interval))).flatten();
     let outcome = match read.map_err(AggregationError::from).and_then(|()| reading.sum()) {
-        Ok(_) if reading.listed == 0 => Ok(Outcome::Idle),
+        Ok(_) if writes.report.is_none() || job.rest.is_some() => Ok(Outcome::Idle),
         Ok(tally) => {
-            let Context { files, cutoff, interval, began, times, .. } = context;
             let summary = Summary { began, tally, interval, sequence: 0 };
             Box::pin(publish(files, prefix, &mut job.seen, summary, cutoff, times)).await.map_err(Into::into)
         }
@@ -143,7 +160,11 @@ pub(crate) async fn aggregate(context: Context<'_>, prefix: &str, job: &mut Job)
     if let Err(error) = &outcome {
         tracing::error!(prefix, error = causes(error), "no new summary");
     }
-    Aggregated { prefix: prefix.to_owned(), tally, report, took: started.elapsed(), outcome }
+    let mut aggregated =
+        Aggregated { prefix: prefix.to_owned(), tally, report, took: started.elapsed(), outcome, is_news: true };
+    let headline = Headline::of(&aggregated);
+    aggregated.is_news = job.headline.replace(headline) != Some(headline) || aggregated.outcome.is_err();
+    aggregated
 }
 
 /// The reports of a job, read so far.
@@ -152,8 +173,8 @@ struct Reading<'a> {
     prefix: &'a str,
     tally: Tally,
     report: Report,
-    /// Reports that are there.
-    listed: usize,
+    /// When the reports and the summary that are there were written.
+    writes: LastWrites,
     named: usize,
     /// Why the first report that could not be read could not.
     unread: Option<CallError>,
@@ -166,7 +187,6 @@ impl Reading<'_> {
         loop {
             let page = list(self.context, self.prefix, after).await?;
             self.report.pages += 1;
-            self.listed += page.entries.len();
             fetch.extend(self.known(page.entries, memory));
             after = page.next;
             if after.is_none() {
@@ -197,9 +217,16 @@ impl Reading<'_> {
 
     /// Counts what need not be fetched, and returns the rest.
     fn known(&mut self, listed: Vec<Listed>, memory: &mut Memory) -> Vec<Listed> {
-        let Context { began, cutoff, .. } = self.context;
+        let Context { files, began, cutoff, .. } = self.context;
+        let summary = files.summary_key(self.prefix);
         let mut fetch = Vec::new();
         for listed in listed {
+            if listed.key == summary {
+                self.writes.summary = listed.modified;
+                continue;
+            }
+            // A report whose time the listing does not tell may be new.
+            self.writes.report = self.writes.report.max(Some(listed.modified.unwrap_or(began)));
             match memory.step(&listed, began, cutoff) {
                 Step::Fetch => {
                     fetch.push(listed);
@@ -261,7 +288,7 @@ impl Reading<'_> {
 }
 
 async fn list(context: Context<'_>, prefix: &str, after: Option<Cursor>) -> Result<Page<Listed>, CallError> {
-    within(context.times.read_by, context.files.reports(prefix, after)).await
+    within(context.times.read_by, context.files.objects(prefix, after)).await
 }
 
 async fn get<'p>(context: Context<'_>, listed: &'p Listed, by: Instant) -> (&'p Listed, Result<Fetched, CallError>) {

@@ -1,6 +1,6 @@
 //! What the function did, in numbers.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, mem, time::Duration};
 
 use metrique::{
     unit::{Count, Millisecond},
@@ -11,7 +11,10 @@ use tidegate_domain::{
     time::EpochMillis,
 };
 
-use crate::job::{Aggregated, AggregationError, Outcome};
+use crate::{
+    handler::Aggregation,
+    job::{Aggregated, Outcome},
+};
 
 /// The counts that are CloudWatch metrics: those of the alarms and the dashboard.
 pub const METRICS: [&str; 5] = ["Succeeded", "Published", "Failed", "Active", "Rejected"];
@@ -46,6 +49,23 @@ impl AggregationReport {
             aggregation_time: aggregated.took,
             report: aggregated.report.clone(),
         }
+    }
+}
+
+/// What makes a job's line worth writing: while none of this changes, no line is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Headline {
+    outcome: &'static str,
+    active: Option<usize>,
+    stale: Option<usize>,
+    rejected: Option<usize>,
+    unknown: usize,
+}
+
+impl Headline {
+    pub(crate) fn of(aggregated: &Aggregated) -> Self {
+        let Report { active, stale, rejected, unknown, .. } = aggregated.report;
+        Self { outcome: aggregated.outcome_name(), active, stale, rejected, unknown }
     }
 }
 
@@ -106,6 +126,31 @@ impl Report {
         self.active = Some(tally.active);
         self.oldest_age = tally.oldest_age(now);
     }
+
+    /// Combines two reports: `rates` and `workers` combine what exists at a moment; counts of calls are added up.
+    fn merge(self, other: &Self, rates: fn(f64, f64) -> f64, workers: fn(usize, usize) -> usize) -> Self {
+        Self {
+            read_rate: both(self.read_rate, other.read_rate, rates),
+            write_rate: both(self.write_rate, other.write_rate, rates),
+            active: both(self.active, other.active, workers),
+            stale: both(self.stale, other.stale, workers),
+            rejected: both(self.rejected, other.rejected, workers),
+            vanished: self.vanished + other.vanished,
+            unknown: workers(self.unknown, other.unknown),
+            oldest_age: self.oldest_age.max(other.oldest_age),
+            pages: self.pages + other.pages,
+            gets: self.gets + other.gets,
+            gets_failed: self.gets_failed + other.gets_failed,
+            gets_saved: self.gets_saved + other.gets_saved,
+        }
+    }
+}
+
+fn both<T>(one: Option<T>, other: Option<T>, combine: fn(T, T) -> T) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(combine(one, other)),
+        (one, other) => one.or(other),
+    }
 }
 
 /// How many workers were rejected, by reason, for a person to read.
@@ -118,7 +163,7 @@ pub fn rejections(tally: &Tally) -> String {
 
 /// What an invocation came to: of how many aggregations of jobs the summary went which way.
 #[metrics(rename_all = "PascalCase")]
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summed {
     /// Times that it aggregated.
     #[metrics(unit = Count)]
@@ -135,27 +180,49 @@ pub struct Summed {
     /// Summaries not written, because others wrote again and again in between.
     #[metrics(unit = Count)]
     pub lost: usize,
-    /// Summaries not written, because there are no reports.
+    /// Summaries not written, because the job is idle.
     #[metrics(unit = Count)]
     pub idle: usize,
     /// Aggregations of a job, or searches for jobs, that failed: the last summary stayed.
     #[metrics(unit = Count)]
     pub failed: usize,
-    /// Jobs of the last aggregation.
+    /// Idle jobs that were not listed.
+    #[metrics(unit = Count)]
+    pub resting: usize,
+    /// Jobs of the last aggregation, with those that were not listed.
     #[metrics(unit = Count)]
     pub jobs: usize,
+    /// How long the slowest aggregation took.
+    #[metrics(unit = Millisecond)]
+    pub longest_aggregation: Duration,
+    /// The numbers of all jobs together: counts of calls as sums over all aggregations, and of rates, workers and ages the
+    /// highest of any aggregation.
+    #[metrics(flatten)]
+    pub total: Report,
 }
 
 impl Summed {
-    /// Counts the aggregation of a job.
-    pub(crate) fn count(&mut self, outcome: &Result<Outcome, AggregationError>) {
-        *match outcome {
-            Ok(Outcome::Published { .. }) => &mut self.published,
-            Ok(Outcome::Superseded) => &mut self.superseded,
-            Ok(Outcome::Lost) => &mut self.lost,
-            Ok(Outcome::Idle) => &mut self.idle,
-            Err(_) => &mut self.failed,
-        } += 1;
+    /// Counts an aggregation of all jobs.
+    pub(crate) fn count(&mut self, aggregation: &Aggregation, succeeded: bool, took: Duration) {
+        let Aggregation { jobs, resting, error } = aggregation;
+        self.aggregations += 1;
+        self.succeeded += usize::from(succeeded);
+        self.failed += usize::from(error.is_some());
+        self.resting += resting;
+        self.jobs = jobs.len() + resting;
+        self.longest_aggregation = self.longest_aggregation.max(took);
+        let mut total = Report::default();
+        for job in jobs {
+            *match job.outcome {
+                Ok(Outcome::Published { .. }) => &mut self.published,
+                Ok(Outcome::Superseded) => &mut self.superseded,
+                Ok(Outcome::Lost) => &mut self.lost,
+                Ok(Outcome::Idle) => &mut self.idle,
+                Err(_) => &mut self.failed,
+            } += 1;
+            total = total.merge(&job.report, |one, other| one + other, |one, other| one + other);
+        }
+        self.total = mem::take(&mut self.total).merge(&total, f64::max, usize::max);
     }
 }
 

@@ -19,12 +19,17 @@ pub struct Times {
     pub write_by: Instant,
 }
 
+/// How long an aggregation may take.
+pub(crate) fn longest(interval: Duration) -> Duration {
+    interval.max(LEAST)
+}
+
 impl Times {
     /// The times of an aggregation that starts at `start`, in an invocation that must answer by `deadline`: three
     /// quarters are for reading.
     #[must_use]
     pub fn new(start: Instant, interval: Duration, deadline: Instant) -> Self {
-        let write_by = deadline.min(start + interval.max(LEAST));
+        let write_by = deadline.min(start + longest(interval));
         let time = write_by.saturating_duration_since(start);
         Self { start, read_by: start + time / 4 * 3, write_by }
     }

@@ -105,8 +105,27 @@ async fn one_aggregation_is_answered_and_measured() {
     for count in ["Aggregations", "Succeeded", "Published"] {
         assert_eq!(invocation[count], 1, "{invocation:#}");
     }
+    for (name, expect) in [("Active", 2.0), ("Rejected", 1.0), ("Gets", 4.0), ("Pages", 1.0), ("ReadRate", 13.0)] {
+        assert_eq!(invocation[name].as_f64(), Some(expect), "{name}: {invocation:#}");
+    }
     let rejected = log.iter().find(|line| line["key"] == "fleet/worker-4.json").unwrap();
     assert_eq!((&rejected["level"], &rejected["reason"]), (&json!("WARN"), &json!("it is no JSON object")));
+}
+
+/// What the lines that are left out would have said is in the invocation's own.
+#[tokio::test]
+async fn a_job_without_news_has_no_line() {
+    let s3 = EmbeddedS3::start(None).await.unwrap();
+    fleet(&s3, "fleet/");
+    let mut function = start(RuntimeApi::start().await.unwrap(), &s3, &[]).await;
+    for _ in 0..3 {
+        function.invoke(&event("once.json")).await.unwrap();
+    }
+    let log = function.log().await.unwrap();
+    let count = |kind: &str| log.iter().filter(|line| line["kind"] == kind).count();
+    assert_eq!((count("aggregation"), count("once")), (1, 3), "{log:#?}");
+    let last = log.iter().rfind(|line| line["kind"] == "once").unwrap();
+    assert_eq!((last["Active"].as_f64(), last["GetsSaved"].as_f64()), (Some(2.0), Some(4.0)), "{last:#}");
 }
 
 /// The deadline is far off, so only its cadence makes it write again.

@@ -97,15 +97,15 @@ impl RateFiles {
         format!("{prefix}{}", self.summary)
     }
 
-    /// A page of the reports under a prefix: all objects, but for the summary, for what lies deeper, and for the
-    /// empty objects that stand for folders.
+    /// A page of the objects right under a prefix: the reports and the summary, without the empty objects that stand
+    /// for folders.
     ///
     /// # Errors
     /// [`StoreError`] if S3 does not answer.
-    pub async fn reports(&self, prefix: &str, after: Option<Cursor>) -> Result<Page<Listed>, StoreError> {
-        let (summary, (objects, _, next)) = (self.summary_key(prefix), self.list(prefix, after).await?);
-        let is_report = |listed: &Listed| listed.key != summary && !listed.key.ends_with(SEPARATOR);
-        Ok(Page { entries: objects.into_iter().filter_map(listed).filter(is_report).collect(), next })
+    pub async fn objects(&self, prefix: &str, after: Option<Cursor>) -> Result<Page<Listed>, StoreError> {
+        let (objects, _, next) = self.list(prefix, after).await?;
+        let is_file = |listed: &Listed| !listed.key.ends_with(SEPARATOR);
+        Ok(Page { entries: objects.into_iter().filter_map(listed).filter(is_file).collect(), next })
     }
 
     /// A page of the prefixes right under this one.

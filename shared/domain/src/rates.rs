@@ -9,6 +9,7 @@
 //! | [`cadence`] | when to aggregate again |
 //! | [`coverage`] | whether enough of a fleet is known to speak for all of it |
 //! | [`reading`] | which reports must be fetched, and which are known |
+//! | [`rest`] | how often to list an idle job |
 //! | [`succession`] | which summary replaces which |
 //! | [`summary`] | what a fleet is told |
 //! | [`tally`] | [`tally::Tally`]: judgements, summed up in any order |
@@ -16,6 +17,7 @@
 pub mod cadence;
 pub mod coverage;
 pub mod reading;
+pub mod rest;
 pub mod succession;
 pub mod summary;
 pub mod tally;

@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use tidegate_domain::{
     rates::{
         Cutoff, Field, Judgement, Rate, Rates, Reason, Report, judge,
         reading::{Listed, MAX_SIZE, Memory, Step, judge_content},
+        rest::LastWrites,
         succession::{Previous, Succession, succeed},
         tally::Tally,
     },
@@ -233,6 +236,23 @@ proptest! {
         let cutoff = Cutoff::from_seconds(seconds.try_into().unwrap());
         let succession = succeed(Some(Previous { timestamp, sequence }), moment(0), moment(took), cutoff);
         prop_assert_eq!(succession, Succession::Superseded);
+    }
+
+    /// A job that goes on is listed again within a tenth of its silence, or a minute, and one with a fresh report at once.
+    #[test]
+    fn rests_are_short_and_no_active_job_rests(
+        report in prop::option::of(0..10_000_000_i64),
+        summary in prop::option::of(0..10_000_000_i64),
+        now in 0..10_000_000_i64,
+    ) {
+        let moment = |millis| EpochMillis::new(millis).unwrap();
+        let writes = LastWrites { report: report.map(moment), summary: summary.map(moment) };
+        let Some(rest) = writes.rest(moment(now), Cutoff::DEFAULT, Duration::from_secs(5)) else { return Ok(()) };
+        prop_assert!(report.is_none_or(|report| now - report > 15_000));
+        prop_assert!(!rest.covers(moment(now + 60_000)));
+        if let Some(last) = report.or(summary) {
+            prop_assert!(!rest.covers(moment(now + (now - last).max(0) / 10 + 1)));
+        }
     }
 
     /// Whatever floats workers write, the sum is within half a millionth a worker of the exact one.

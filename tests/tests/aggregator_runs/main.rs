@@ -3,4 +3,5 @@
 mod churn;
 mod jobs;
 mod reading;
+mod rest;
 mod summary;

@@ -9,17 +9,29 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use serde_json::{Value, json};
 use tidegate_aws::{clock, schema::rates::worker_key};
 use tidegate_domain::time::EpochMillis;
-use tidegate_sandbox::runtime_api::RuntimeApi;
+use tidegate_sandbox::{
+    runtime_api::RuntimeApi,
+    s3::{BUCKET, Bucket, Call, Calls, EmbeddedS3, Fault, workers::report},
+};
 use tokio::process::{Child, Command};
 
-use crate::meter::Meter;
-use tidegate_sandbox::s3::{BUCKET, Bucket, Calls, EmbeddedS3, workers::report};
+use crate::{cpu_quota::CpuQuota, meter::Meter};
 
 const PREFIX: &str = "fleet/";
 /// Aggregations of each kind that are measured.
 const ROUNDS: u32 = 10;
+/// The same under a quota, where an aggregation takes seconds.
+const LIMITED_ROUNDS: u32 = 3;
 /// Fresh workers, and files that dead workers left.
 const FLEETS: [(usize, usize); 4] = [(100, 0), (1_000, 0), (10_000, 0), (1_000, 9_000)];
+
+/// Memory of a function, in MB.
+const MEMORIES: [u32; 5] = [256, 512, 1_024, 1_769, 3_008];
+/// How long S3 takes to answer: for a page of a listing, and for any other call.
+const LIST_LATENCY: Duration = Duration::from_millis(100);
+const OBJECT_LATENCY: Duration = Duration::from_millis(25);
+/// The time in which an aggregation must have read all files, with the default interval of five seconds.
+const READ_WITHIN: Duration = Duration::from_millis(3_750);
 
 /// What one kind of aggregation costs.
 struct Cost {
@@ -43,7 +55,7 @@ struct Running {
 ///
 /// # Errors
 /// If the binary does not start, or an aggregation is not what it must be.
-pub async fn run(binary: &Path) -> anyhow::Result<()> {
+pub async fn run(binary: &Path, variables: &[(String, String)]) -> anyhow::Result<()> {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header([
         "fresh workers",
@@ -57,14 +69,15 @@ pub async fn run(binary: &Path) -> anyhow::Result<()> {
         "peak memory",
     ]);
     for (fresh, leftover) in FLEETS {
-        let mut running = Running::start(binary).await?;
+        let mut running = Running::start(binary, variables).await?;
         write(running.s3.bucket(), 0..fresh, 0)?;
         write(running.s3.bucket(), fresh..fresh + leftover, 3_600_000)?;
         // The first one opens the connections.
         running.aggregate(fresh).await?;
         let _ = running.s3.bucket().take_calls();
         for (name, is_new) in [("all new", true), ("unchanged", false)] {
-            let cost = running.measure(fresh, is_new).await.with_context(|| format!("{fresh} workers, {name}"))?;
+            let cost =
+                running.measure(fresh, is_new, ROUNDS).await.with_context(|| format!("{fresh} workers, {name}"))?;
             table.add_row(row(fresh, leftover, name, &cost));
         }
     }
@@ -73,8 +86,55 @@ pub async fn run(binary: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Measures each fleet, all of its reports new, under the CPU time of a function with each memory, and with S3's latency.
+/// Prints a table of how long an aggregation takes.
+///
+/// # Errors
+/// The same, or if the CPU time cannot be limited.
+pub async fn run_limited(binary: &Path, variables: &[(String, String)]) -> anyhow::Result<()> {
+    let fleets = || FLEETS.iter().filter(|(_, leftover)| *leftover == 0).map(|(fresh, _)| *fresh);
+    let mut table = Table::new();
+    let headers = fleets().map(|fresh| format!("{fresh} workers"));
+    let headers = ["memory".to_owned(), "share of a CPU".to_owned()].into_iter().chain(headers);
+    table.load_style(UTF8_FULL_CONDENSED).set_header(headers.chain(["CPU per worker".to_owned()]));
+    // A slow aggregation must end, not fail.
+    let patient = [variables, &[("INTERVAL_SECONDS".to_owned(), "60".to_owned())]].concat();
+    for memory in MEMORIES {
+        let mut cells = vec![format!("{memory} MB"), format!("{:.2}", CpuQuota::share(memory))];
+        let mut per_worker = String::new();
+        for fresh in fleets() {
+            let mut running = Running::start(binary, &patient).await?;
+            running.s3.bucket().on_call(|_, call| {
+                Some(Fault::Late(if matches!(call, Call::List { .. }) { LIST_LATENCY } else { OBJECT_LATENCY }))
+            });
+            write(running.s3.bucket(), 0..fresh, 0)?;
+            running.aggregate(fresh).await?;
+            let process = running.process.id().context("the process has ended")?;
+            let quota = CpuQuota::limit(process, memory)?;
+            let cost = running.measure(fresh, true, LIMITED_ROUNDS).await?;
+            let late = if cost.wall > READ_WITHIN { ", too late" } else { "" };
+            cells.push(format!("{:.2} s{late}", cost.wall.as_secs_f64()));
+            per_worker = cost.cpu_per_worker(fresh);
+            running.process.kill().await?;
+            drop(quota);
+        }
+        cells.push(per_worker);
+        table.add_row(cells);
+    }
+    table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    println!("{table}");
+    Ok(())
+}
+
+impl Cost {
+    fn cpu_per_worker(&self, fresh: usize) -> String {
+        let workers = u32::try_from(fresh).unwrap_or(u32::MAX);
+        format!("{:.1} µs", self.cpu.as_secs_f64() * 1e6 / f64::from(workers))
+    }
+}
+
 impl Running {
-    async fn start(binary: &Path) -> anyhow::Result<Self> {
+    async fn start(binary: &Path, variables: &[(String, String)]) -> anyhow::Result<Self> {
         let mut runtime_api = RuntimeApi::start().await?;
         let s3 = EmbeddedS3::start(None).await?;
         let process = Command::new(binary)
@@ -93,6 +153,7 @@ impl Running {
             .env("PREFIX", PREFIX)
             // A report of the first round must count in the last, too.
             .env("STALENESS_CUTOFF_SECONDS", "600")
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .kill_on_drop(true)
@@ -111,10 +172,10 @@ impl Running {
         Ok(answer.took)
     }
 
-    async fn measure(&mut self, fresh: usize, is_new: bool) -> anyhow::Result<Cost> {
+    async fn measure(&mut self, fresh: usize, is_new: bool, rounds: u32) -> anyhow::Result<Cost> {
         let meter = Meter::new(self.process.id().context("the process has ended")?)?;
         let (mut walls, mut cpu, mut calls) = (Vec::new(), Duration::ZERO, Calls::default());
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             if is_new {
                 write(self.s3.bucket(), 0..fresh, 0)?;
             }
@@ -125,7 +186,7 @@ impl Running {
         }
         walls.sort_unstable();
         let wall = walls[walls.len() / 2];
-        Ok(Cost { wall, cpu: cpu / ROUNDS, calls, peak_memory_kib: meter.peak_memory_kib()? })
+        Ok(Cost { wall, cpu: cpu / rounds, calls, peak_memory_kib: meter.peak_memory_kib()? })
     }
 }
 
@@ -141,7 +202,6 @@ fn write(bucket: &Bucket, workers: std::ops::Range<usize>, ago: i64) -> anyhow::
 
 fn row(fresh: usize, leftover: usize, name: &str, cost: &Cost) -> [String; 9] {
     let millis = |duration: Duration| format!("{:.1} ms", duration.as_secs_f64() * 1e3);
-    let workers = u32::try_from(fresh).unwrap_or(u32::MAX);
     let memory = f64::from(u32::try_from(cost.peak_memory_kib).unwrap_or(u32::MAX)) / 1024.0;
     [
         fresh.to_string(),
@@ -151,7 +211,7 @@ fn row(fresh: usize, leftover: usize, name: &str, cost: &Cost) -> [String; 9] {
         cost.calls.gets.to_string(),
         millis(cost.wall),
         millis(cost.cpu),
-        format!("{:.1} µs", cost.cpu.as_secs_f64() * 1e6 / f64::from(workers)),
+        cost.cpu_per_worker(fresh),
         format!("{memory:.1} MiB"),
     ]
 }

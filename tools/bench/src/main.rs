@@ -13,6 +13,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `aws_stub` | an AWS endpoint that says yes to everything, knows a token of each resource, and counts |
+//! | `cpu_quota` | the CPU time of a function with so much memory |
 //! | `hot_bucket` | stream records of one bucket, as a client's writes cause them |
 //! | `ends` | messages that tell of clusters that have ended |
 //! | `stream_record` | the JSON of a stream record |
@@ -28,6 +29,7 @@
 #![cfg(target_os = "linux")]
 
 mod aws_stub;
+mod cpu_quota;
 mod ends;
 mod events;
 mod fleet;
@@ -90,6 +92,11 @@ struct Options {
     #[arg(long, conflicts_with_all = ["records", "events", "event", "other", "starts", "warm_up", "invocations", "rounds"])]
     fleet: bool,
 
+    /// With --fleet: limit the CPU time to that of functions with 256 to 3008 MB, and let S3 answer as late as AWS's.
+    /// Needs root on Linux
+    #[arg(long, requires = "fleet")]
+    cpu_quota: bool,
+
     /// A JSON file to send as the event, every time, in place of generated batches
     #[arg(long, value_name = "FILE", conflicts_with_all = ["records", "events"])]
     event: Option<PathBuf>,
@@ -139,7 +146,12 @@ async fn main() -> anyhow::Result<()> {
 
 async fn measure(options: &Options) -> anyhow::Result<()> {
     if options.fleet {
-        return fleet::run(&options.binary()?).await;
+        let binary = options.binary()?;
+        return if options.cpu_quota {
+            fleet::run_limited(&binary, &options.env).await
+        } else {
+            fleet::run(&binary, &options.env).await
+        };
     }
     let plan = Plan { starts: options.starts, rounds: options.rounds };
     let mut subjects = options.subjects()?;

@@ -18,6 +18,7 @@ use std::{
     fmt,
     net::{Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
@@ -101,6 +102,8 @@ pub enum Fault {
     InternalAfter,
     /// There is no answer.
     Hang,
+    /// It is done as usual, but so much later.
+    Late(Duration),
 }
 
 /// How many calls there were.

@@ -9,7 +9,7 @@ use crate::time::EpochMillis;
 pub const MAX_SIZE: u64 = 64 * 1024;
 
 /// A store that tells whole seconds cuts off what is below, so what it lists is up to this much younger than it says.
-const GRAIN: Duration = Duration::from_secs(1);
+pub(super) const GRAIN: Duration = Duration::from_secs(1);
 
 /// A report as it is listed: without what it says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -42,6 +42,10 @@ impl Protocol {
             Some(Fault::SlowDown) => Err(s3_error!(SlowDown)),
             Some(Fault::AccessDenied) => Err(s3_error!(AccessDenied)),
             Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Late(delay)) => {
+                tokio::time::sleep(delay).await;
+                Ok(false)
+            }
         }
     }
 }
