@@ -1,12 +1,6 @@
 //! What the scenarios of `rate-aggregator` share: the bucket, the function, reports as workers write them, and
 //! summaries.
 
-#![allow(
-    clippy::missing_errors_doc,
-    clippy::missing_panics_doc,
-    reason = "for tests, which end where something is not as it must be"
-)]
-
 use anyhow::Context as _;
 use rate_aggregator::{
     config::Config,
@@ -32,9 +26,7 @@ pub const PREFIX: &str = "fleet/";
 /// `rate-aggregator` on an embedded S3 of its own.
 #[derive(Debug)]
 pub struct AggregatorScene {
-    /// The bucket.
     pub s3: EmbeddedS3,
-    /// The function.
     pub aggregator: RateAggregator,
 }
 
@@ -52,13 +44,11 @@ impl AggregatorScene {
         Ok(Self { s3, aggregator })
     }
 
-    /// Another process of the function.
     pub fn another_process(&self, variables: &[(&str, &str)]) -> anyhow::Result<RateAggregator> {
         process(&self.s3, variables)
     }
 
     /// The bucket, past the protocol.
-    #[must_use]
     pub fn bucket(&self) -> &Bucket {
         self.s3.bucket()
     }
@@ -96,7 +86,6 @@ pub async fn aggregate_within(aggregator: &RateAggregator, now: i64, limit: Dura
 }
 
 /// The one job of an aggregation.
-#[must_use]
 pub fn only(aggregation: Aggregation) -> Aggregated {
     let jobs: [Aggregated; 1] = aggregation.jobs.try_into().expect("one job");
     let [job] = jobs;
@@ -109,8 +98,6 @@ pub fn summary(bucket: &Bucket, prefix: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&summary.content)?)
 }
 
-/// A moment.
-#[must_use]
 pub fn time(millis: i64) -> EpochMillis {
     EpochMillis::new(millis).expect("a moment of the calendar")
 }

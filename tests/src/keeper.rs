@@ -1,12 +1,6 @@
 //! What the scenarios of `bucket-keeper` share: a table, a queue, the function between them, and buckets
 //! that clients have written.
 
-#![allow(
-    clippy::missing_errors_doc,
-    clippy::missing_panics_doc,
-    reason = "for tests, which end where something is not as it must be"
-)]
-
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Context as _;
@@ -18,7 +12,7 @@ use bucket_keeper::{
 use futures::{TryStreamExt as _, stream};
 use serde_json::value::RawValue;
 use tidegate_aws::{
-    buckets::{Buckets, Freshness, Shards},
+    buckets::{Buckets, Consistency, Shards},
     client,
     image::image_of,
     registry::{Entry, Registry},
@@ -57,7 +51,6 @@ pub struct KeeperScene {
     pub http: FaultyHttp,
     /// The same connection, watched.
     pub observed: ObservedHttp,
-    /// The function.
     pub keeper: BucketKeeper,
     reader: StreamReader,
 }
@@ -88,7 +81,6 @@ impl KeeperScene {
         self.put_item(item(key, state)).await
     }
 
-    /// Writes an item.
     pub async fn put_item(&self, item: Item) -> anyhow::Result<()> {
         let put = self.services.dynamodb.put_item().table_name(&self.services.table);
         put.set_item(Some(item)).send().await?;
@@ -158,7 +150,7 @@ impl KeeperScene {
 
     /// The shards of a bucket below this number, as the function reads them, but for their sizes.
     pub async fn shards(&self, key: &BucketKey<'_>, below: u32) -> anyhow::Result<Shards> {
-        let mut shards = self.keeper.buckets.read(key, 0..below, Freshness::Consistent).await?;
+        let mut shards = self.keeper.buckets.read(key, 0..below, Consistency::Strong).await?;
         for state in shards.states.values_mut() {
             state.bytes = 0;
         }
@@ -193,7 +185,6 @@ impl KeeperScene {
         Ok(self.reader.drain(time(created)).await?.into_values().flatten().collect())
     }
 
-    /// The same as an event.
     pub async fn event(&mut self, created: i64) -> anyhow::Result<StreamEvent> {
         event_of(&self.records(created).await?)
     }
@@ -233,13 +224,11 @@ fn keeper(services: &Services, http: &FaultyHttp, observed: &ObservedHttp) -> an
 }
 
 /// A check of how writes spread: when, and what shard 0 and the newest shards had consumed, in millitokens.
-#[must_use]
 pub fn spread(at: i64, zero: i64, newest: i64) -> SpreadCheck {
     SpreadCheck { at: time(at), zero: Millitokens::new(zero), newest: Millitokens::new(newest) }
 }
 
 /// A deadline that is far away.
-#[must_use]
 pub fn in_time() -> Instant {
     Instant::now() + Duration::from_mins(1)
 }
@@ -251,14 +240,12 @@ pub fn event_of(records: &[StreamRecord]) -> anyhow::Result<StreamEvent> {
 }
 
 /// The identifier that the answer to a batch names, if any.
-#[must_use]
 pub fn failure(handled: &Handled) -> Option<&str> {
     let failures = &handled.answer.as_ref().ok()?.batch_item_failures;
     failures.first().and_then(|failure| failure.item_identifier.as_deref())
 }
 
 /// Shard 0 of a bucket.
-#[must_use]
 pub fn key(entity: &str) -> BucketKey<'static> {
     BucketKey {
         namespace: Namespace::new("TQ5vSMvQTm4").expect("a namespace"),
@@ -269,37 +256,30 @@ pub fn key(entity: &str) -> BucketKey<'static> {
 }
 
 /// Another shard of the same bucket.
-#[must_use]
 pub fn shard(key: &BucketKey<'static>, number: u32) -> BucketKey<'static> {
     BucketKey { shard: Shard::new(number), ..key.clone() }
 }
 
 /// A limit's name.
-#[must_use]
 pub fn limit(name: &'static str) -> Limit<'static> {
     Limit::new(name).expect("a limit")
 }
 
 /// A number of shards.
-#[must_use]
 pub fn count(shards: u32) -> ShardCount {
     ShardCount::new(shards).expect("a number of shards")
 }
 
-/// A moment.
-#[must_use]
 pub fn time(millis: i64) -> EpochMillis {
     EpochMillis::new(millis).expect("a moment")
 }
 
 /// So many tokens at once, and as many a minute.
-#[must_use]
 pub fn a_minute(tokens: i64) -> Terms {
     Terms { capacity: Millitokens::new(tokens * 1_000), refill: Millitokens::new(tokens * 1_000), period: 60_000 }
 }
 
 /// A shard of a bucket with limits of 100 requests and 10,000 tokens a minute, full since `START`.
-#[must_use]
 pub fn full(shards: u32) -> BucketState<'static> {
     let write_units = Terms { period: 1_000, ..a_minute(1_000) };
     let terms = [("rpm", a_minute(100)), ("tpm", a_minute(10_000)), (Limit::WRITE_UNITS, write_units)];
@@ -311,7 +291,6 @@ pub fn full(shards: u32) -> BucketState<'static> {
 }
 
 /// What a shard holds of a limit, in millitokens.
-#[must_use]
 pub fn tokens(state: &BucketState<'static>, name: &'static str) -> i64 {
     state.limits[&limit(name)].tokens.get()
 }
@@ -341,13 +320,11 @@ pub fn add(item: &mut Item, name: &str, change: i64) -> anyhow::Result<()> {
 }
 
 /// The attribute of a limit's field.
-#[must_use]
 pub fn attribute(limit: &Limit<'_>, field: &str) -> String {
     bucket::attribute(limit.as_str(), field)
 }
 
 /// A bucket item with all that a client writes.
-#[must_use]
 pub fn item(key: &BucketKey<'_>, state: &BucketState<'_>) -> Item {
     let mut item = item::bucket(key, state.last_refill, state.shards.get());
     item.extend(state.expires.map(|expires| (schema::TTL.to_owned(), number(expires))));

@@ -32,16 +32,12 @@ pub struct Scene {
     pub services: Services,
     /// The function's connection to the table.
     pub http: FaultyHttp,
-    /// The function.
     pub function: Arc<UsageRollup>,
 }
 
 impl Scene {
     /// The function with all three windows and a dead-letter queue; its calls of the table meet faults
     /// at these rates.
-    ///
-    /// # Errors
-    /// When the services do not start.
     pub async fn new(rates: FaultRates, seed: u64) -> anyhow::Result<Self> {
         let services = Services::embedded(None, "tidegate-test-buckets").await?;
         let http = FaultyHttp::new(rates, seed);
@@ -50,7 +46,6 @@ impl Scene {
     }
 
     /// The same with a change to the function.
-    #[must_use]
     pub fn with(self, change: impl FnOnce(&mut UsageRollup)) -> Self {
         let mut function = UsageRollup::clone(&self.function);
         change(&mut function);
@@ -63,40 +58,29 @@ impl Scene {
     }
 
     /// The snapshots, as the clients' readers read them.
-    ///
-    /// # Errors
-    /// When a snapshot is one on which they fail.
     pub async fn books(&self) -> anyhow::Result<UsageTotals> {
         UsageTotals::read(&self.services.dynamodb, &self.services.table).await
     }
 }
 
 /// The identifier that an invocation's answer names, if any.
-#[must_use]
 pub fn failure(handled: &Handled) -> Option<String> {
     let failures = &handled.answer.as_ref().ok()?.batch_item_failures;
     failures.first().and_then(|failure| failure.item_identifier.clone())
 }
 
 /// An event of these records.
-///
-/// # Errors
-/// When a record cannot be put into JSON.
 pub fn event<'a>(records: impl IntoIterator<Item = &'a Value>) -> anyhow::Result<StreamEvent> {
     let records = records.into_iter().map(|record| RawValue::from_string(record.to_string()));
     Ok(StreamEvent { records: records.collect::<Result<_, _>>()? })
 }
 
 /// The project's root.
-#[must_use]
 pub fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 /// The stream that a real client, zae-limiter 0.17.0, caused in three hours over the turn of a year.
-///
-/// # Errors
-/// When the fixture is not as it should be.
 pub fn captured_records() -> anyhow::Result<Vec<StreamRecord>> {
     let lines = std::fs::read_to_string(root().join("tests/fixtures/zae-limiter-0.17/records.ndjson"))?;
     lines
@@ -111,9 +95,6 @@ pub fn captured_records() -> anyhow::Result<Vec<StreamRecord>> {
 
 /// What that client was granted, by snapshot: 242 of them. The truth tells only tokens; the events are
 /// counted here, one a record in which a limit's net consumption moved.
-///
-/// # Errors
-/// When the fixture is not as it should be.
 pub fn captured_truth() -> anyhow::Result<UsageTotals> {
     let truth = std::fs::read_to_string(root().join("tests/fixtures/zae-limiter-0.17/truth.json"))?;
     let truth: Value = serde_json::from_str(&truth)?;

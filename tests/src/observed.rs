@@ -32,13 +32,11 @@ struct Seen {
 
 impl ObservedHttp {
     /// Watches this client.
-    #[must_use]
     pub fn new(inner: FaultyHttp) -> Self {
         Self { inner, seen: Arc::default() }
     }
 
     /// How many calls of each operation there were since this was asked last, all attempts counted.
-    #[must_use]
     pub fn calls(&self) -> BTreeMap<String, usize> {
         let mut calls = BTreeMap::new();
         self.seen.send_modify(|seen| calls = mem::take(&mut seen.calls));
@@ -48,7 +46,6 @@ impl ObservedHttp {
     /// The read units of all calls so far that name their items, which are taken to be of at most four kilobytes.
     ///
     /// AWS: [read operations](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html#read-operation-consumption).
-    #[must_use]
     pub fn read_units(&self) -> usize {
         self.seen.borrow().read / 2
     }

@@ -6,9 +6,6 @@ use serde_json::{Value, json};
 use tidegate_sandbox::mapping::StreamRecord;
 
 /// The records with poison among them, and the poison: behind every twentieth record its spoilt twin.
-///
-/// # Errors
-/// If a record is no JSON, or has no sequence number.
 pub fn with_poison(records: Vec<StreamRecord>) -> anyhow::Result<(Vec<StreamRecord>, BTreeSet<String>)> {
     let (mut all, mut poison) = (Vec::new(), BTreeSet::new());
     for (at, record) in records.into_iter().enumerate() {

@@ -17,9 +17,6 @@ const NAMED: &str = "TIDEGATE_PYTHON";
 /// Finds an interpreter that can import these modules: the one that `TIDEGATE_PYTHON` names, or else `python3`. It
 /// needs the packages of `tests/python/requirements.txt`. If `python3` lacks them, prints the reason and returns
 /// `None`: the caller skips its test.
-///
-/// # Errors
-/// When `TIDEGATE_PYTHON` names an interpreter that cannot import the modules.
 pub async fn interpreter(modules: &str) -> anyhow::Result<Option<OsString>> {
     let named = env::var_os(NAMED).filter(|named| !named.is_empty());
     let python = named.clone().unwrap_or_else(|| "python3".into());
@@ -36,9 +33,6 @@ pub async fn interpreter(modules: &str) -> anyhow::Result<Option<OsString>> {
 
 /// Finds another version of a client, which is in a folder of this name in the virtual environment of `TIDEGATE_PYTHON`.
 /// Without that variable, prints the reason and returns `None`: the caller skips its test.
-///
-/// # Errors
-/// When the virtual environment does not have the folder.
 pub fn another_version(python: &OsStr, name: &str) -> anyhow::Result<Option<PathBuf>> {
     if env::var_os(NAMED).is_none_or(|named| named.is_empty()) {
         println!("not tested: {NAMED} names no virtual environment with {name}");
@@ -52,7 +46,6 @@ pub fn another_version(python: &OsStr, name: &str) -> anyhow::Result<Option<Path
 }
 
 /// The command that runs a script of `tests/python`. It looks for every AWS service at this endpoint.
-#[must_use]
 pub fn script(python: impl AsRef<OsStr>, name: &str, endpoint: &str) -> Command {
     let mut command = python_at(python, endpoint);
     command.arg(root().join("tests/python").join(name));
@@ -60,7 +53,6 @@ pub fn script(python: impl AsRef<OsStr>, name: &str, endpoint: &str) -> Command 
 }
 
 /// The interpreter, which looks for every AWS service at this endpoint.
-#[must_use]
 pub fn python_at(python: impl AsRef<OsStr>, endpoint: &str) -> Command {
     let mut command = Command::new(python);
     command

@@ -11,8 +11,6 @@ pub const BUCKET: &str = "TQ5vSMvQTm4/BUCKET#user-1#api#0";
 /// The stream's ARN.
 pub const STREAM: &str = "arn:aws:dynamodb:us-east-1:123456789012:table/limits/stream/2026-01-01T00:00:00.000";
 
-/// The `at`th acquire.
-#[must_use]
 pub fn acquire(at: u64) -> Value {
     let image = |consumed: u64| json!({"b_rpm_tc": {"N": (consumed * 2000).to_string()}});
     json!({
@@ -25,7 +23,6 @@ pub fn acquire(at: u64) -> Value {
 }
 
 /// The `at`th acquire, of another entity's bucket.
-#[must_use]
 pub fn acquire_of(entity: &str, at: u64) -> Value {
     let mut record = acquire(at);
     record["dynamodb"]["Keys"]["PK"] = json!({"S": BUCKET.replace("user-1", entity)});
@@ -33,7 +30,6 @@ pub fn acquire_of(entity: &str, at: u64) -> Value {
 }
 
 /// The `at`th acquire, which the function cannot decode.
-#[must_use]
 pub fn poisoned(at: u64) -> Value {
     let mut record = acquire(at);
     record["dynamodb"]["NewImage"]["b_rpm_tc"] = json!({"N": "0.5"});
@@ -41,15 +37,11 @@ pub fn poisoned(at: u64) -> Value {
 }
 
 /// The sequence number of the `at`th record.
-#[must_use]
 pub fn sequence(at: u64) -> String {
     format!("1{at:020}")
 }
 
 /// The tokens and the events that each of the three snapshots holds, which must be alike.
-///
-/// # Errors
-/// When the snapshots cannot be read, or differ.
 pub async fn tokens(scene: &Scene) -> anyhow::Result<(i128, u64)> {
     let books = scene.books().await?;
     let mut usage: Vec<_> = books.iter().map(|(_, usage)| (usage.tokens["rpm"], usage.events)).collect();

@@ -1,12 +1,6 @@
 //! What the scenarios of `token-sweeper` share: the token tables, the function, tokens that clients have
 //! written, and events of ends.
 
-#![allow(
-    clippy::missing_errors_doc,
-    clippy::missing_panics_doc,
-    reason = "for tests, which end where something is not as it must be"
-)]
-
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Context as _;
@@ -30,7 +24,7 @@ use tidegate_sandbox::{
 };
 use token_sweeper::{
     config::Config,
-    decision::Decided,
+    decision::EventDecision,
     event::{Event, Message},
     handler::{Handled, TokenSweeper},
     reconcile::{self, Reconciled},
@@ -64,9 +58,7 @@ pub struct SweeperScene {
     pub emr: EmbeddedEmr,
     /// The faults of the function's connection to the tables.
     pub faults: FaultyHttp,
-    /// That connection.
     pub http: ObservedHttp,
-    /// The function.
     pub sweeper: TokenSweeper,
 }
 
@@ -96,7 +88,6 @@ impl SweeperScene {
         self.put_item(item(token)).await
     }
 
-    /// Writes an item.
     pub async fn put_item(&self, item: HashMap<String, AttributeValue>) -> anyhow::Result<()> {
         let put = self.services.dynamodb.put_item().table_name(TokenTables::of(BASE).non_fungible);
         put.set_item(Some(item)).send().await?;
@@ -129,7 +120,6 @@ impl SweeperScene {
         }
     }
 
-    /// The reservations that are left.
     pub async fn left(&self) -> anyhow::Result<Vec<String>> {
         Ok(self.held().await?.into_keys().collect())
     }
@@ -140,7 +130,7 @@ impl SweeperScene {
     }
 
     /// Invokes the function with an event, with more time than it needs.
-    pub async fn invoke_directly(&self, event: Value, now: i64) -> (Decided, Report) {
+    pub async fn invoke_directly(&self, event: Value, now: i64) -> (EventDecision, Report) {
         self.sweeper.handle_event(event, time(now), in_time()).await
     }
 
@@ -166,32 +156,26 @@ fn sweeper(
 }
 
 /// A deadline that is far away.
-#[must_use]
 pub fn in_time() -> Instant {
     Instant::now() + Duration::from_mins(1)
 }
 
-/// A moment.
-#[must_use]
 pub fn time(millis: i64) -> EpochMillis {
     EpochMillis::new(millis).expect("a moment")
 }
 
 /// A token that a resource holds until an hour after it has ended.
-#[must_use]
 pub fn token(reservation: &str, resource: &str) -> Token {
     let key = TokenKey { coordinate: format!("{RESOURCE}:{ACCOUNT}"), reservation: reservation.to_owned() };
     Token { key, resource: resource.to_owned(), expires: Some(END / 1000 + 3600) }
 }
 
 /// The same with another expiry, in epoch seconds.
-#[must_use]
 pub fn expiring(reservation: &str, resource: &str, expires: i64) -> Token {
     Token { expires: Some(expires), ..token(reservation, resource) }
 }
 
 /// A token with all that a client writes.
-#[must_use]
 pub fn item(token: &Token) -> HashMap<String, AttributeValue> {
     let mut item: HashMap<_, _> = [
         (RESOURCE_COORDINATE, token.key.coordinate.as_str()),
@@ -206,14 +190,11 @@ pub fn item(token: &Token) -> HashMap<String, AttributeValue> {
     item
 }
 
-/// A text attribute.
-#[must_use]
 pub fn text(value: impl Into<String>) -> AttributeValue {
     AttributeValue::S(value.into())
 }
 
 /// The event of a cluster's end.
-#[must_use]
 pub fn ended(cluster: &str) -> Value {
     json!({
         "version": "0",
@@ -226,14 +207,12 @@ pub fn ended(cluster: &str) -> Value {
 }
 
 /// The same with another value at a pointer like `/detail/state`.
-#[must_use]
 pub fn changed(mut event: Value, pointer: &str, value: Value) -> Value {
     *event.pointer_mut(pointer).expect("a part of the event") = value;
     event
 }
 
 /// The same without a key.
-#[must_use]
 pub fn without(mut event: Value, key: &str) -> Value {
     event.as_object_mut().and_then(|event| event.remove(key)).expect("a key of the event");
     event
@@ -257,14 +236,12 @@ pub fn messages(records: &Value) -> anyhow::Result<Vec<Message>> {
 }
 
 /// The messages that come again.
-#[must_use]
 pub fn failures(handled: &Handled) -> Vec<&str> {
     let answer = handled.answer.as_ref().expect("an answer");
     answer.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect()
 }
 
 /// What was decided on each message.
-#[must_use]
 pub fn decisions(handled: &Handled) -> Vec<&'static str> {
     handled.decided.iter().map(|decided| decided.decision.name()).collect()
 }

@@ -36,7 +36,6 @@ const LIMIT: Duration = Duration::from_mins(1);
 struct Load {
     capacity: i64,
     refill: i64,
-    /// Tokens of one acquire.
     tokens: i64,
     acquires_per_second: i64,
     seconds: i64,
@@ -85,11 +84,9 @@ struct Counts {
     keeper_units: u64,
 }
 
-/// What one acquire took.
 #[derive(Debug, Deserialize)]
 struct Acquired {
     admitted: bool,
-    /// The operations of its requests.
     requests: Vec<String>,
 }
 

@@ -8,7 +8,7 @@ use tidegate_sandbox::{
     runtime_api::RuntimeApi,
 };
 
-const BINARY: Binary = Binary { name: "obedient", path: env!("CARGO_BIN_EXE_obedient") };
+const BINARY: Binary = Binary { name: "scripted", path: env!("CARGO_BIN_EXE_scripted") };
 
 async fn start(variables: &[(&str, &str)]) -> anyhow::Result<Process> {
     BINARY.start(RuntimeApi::start().await?, variables).await
@@ -44,7 +44,7 @@ async fn a_panic_is_a_reported_error_and_the_process_lives() -> anyhow::Result<(
     assert_eq!(errors.len(), 2, "one line a panic: {log:#?}");
     for line in &errors {
         assert_eq!((&line["message"], &line["error"]), (&json!("panicked"), &json!("no such limit")));
-        assert!(line["location"].as_str().is_some_and(|location| location.contains("obedient.rs:")), "{line:#}");
+        assert!(line["location"].as_str().is_some_and(|location| location.contains("scripted.rs:")), "{line:#}");
     }
     assert_ne!(errors[0]["function_request_id"], request_id);
     assert_eq!(summaries(&log).len(), 2, "{log:#?}");
@@ -65,7 +65,7 @@ async fn an_error_is_one_line_and_the_process_lives() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn lines_bear_the_names_of_powertools() -> anyhow::Result<()> {
-    for (variables, service) in [(&[][..], "obedient"), (&[("POWERTOOLS_SERVICE_NAME", "limits")][..], "limits")] {
+    for (variables, service) in [(&[][..], "scripted"), (&[("POWERTOOLS_SERVICE_NAME", "limits")][..], "limits")] {
         let mut function = start(variables).await?;
         function.failure(&json!({"fail": "cold"})).await?;
         function.failure(&json!({"fail": "warm"})).await?;
@@ -74,7 +74,7 @@ async fn lines_bear_the_names_of_powertools() -> anyhow::Result<()> {
         let errors = errors(&log);
         for line in &log {
             assert_eq!(line["service"], service);
-            assert_eq!(line["function_name"], "obedient");
+            assert_eq!(line["function_name"], "scripted");
             assert!(line["function_arn"].as_str().is_some_and(|arn| arn.starts_with("arn:aws:lambda:")), "{line:#}");
             assert!(line["function_request_id"].as_str().is_some_and(|id| !id.is_empty()), "{line:#}");
             assert!(line["timestamp"].as_str().is_some_and(|time| time.ends_with('Z')), "{line:#}");

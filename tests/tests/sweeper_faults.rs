@@ -22,7 +22,6 @@ use tokio::time::{Duration, Instant};
 const STEP: i64 = 20_000;
 /// One call after the other, so that a crash is between two of them.
 const ONE_BY_ONE: [(&str, &str); 1] = [("WRITE_CONCURRENCY", "1")];
-/// The messages of a batch.
 const BATCH: usize = 10;
 
 /// Delivers events until none comes again, from the moment of the end on. If the process dies, all of its batch
@@ -156,7 +155,6 @@ async fn a_deletion_that_was_not_acknowledged_is_done() -> anyhow::Result<()> {
 /// A resource's life as clients and EventBridge tell it.
 #[derive(Clone, Debug)]
 struct Life {
-    /// How many tokens it has.
     tokens: usize,
     /// Whether they are written after the first delivery of its end.
     is_late: bool,
@@ -168,7 +166,7 @@ fn life() -> impl Strategy<Value = Life> {
     (0..4_usize, any::<bool>(), 0..4_usize).prop_map(|(tokens, is_late, ends)| Life { tokens, is_late, ends })
 }
 
-/// Lets lives pass under faults; those are to stay whose end was never told.
+/// Lets lives pass under faults; those are to stay whose end was never response.
 async fn live_through(lives: &[Life], seed: u64, crashes: &[usize]) -> anyhow::Result<()> {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut scene = SweeperScene::with_faults(FaultRates::spread(0.4), seed).await?;

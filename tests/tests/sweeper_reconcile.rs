@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant};
 const NOW: i64 = END / 1000;
 
 fn decisions(run: &Reconciled) -> BTreeSet<(&str, &str)> {
-    run.decided.iter().map(|told| (told.reservation.as_str(), told.decision)).collect()
+    run.decided.iter().map(|response| (response.reservation.as_str(), response.decision)).collect()
 }
 
 /// A reconcile before whose deletions something else happens.
@@ -65,7 +65,7 @@ async fn it_is_answered_with_each_token_that_goes_and_why() -> anyhow::Result<()
     let scene = SweeperScene::new().await?;
     scene.put(&expiring("r-1", "j-1", NOW)).await?;
     scene.put(&token("r-2", "j-2")).await?;
-    let answer = scene.reconcile(END).await.told();
+    let answer = scene.reconcile(END).await.response();
     assert!(
         matches!(&answer, Answer::Reconcile { tokens: 2, deleted: 1, complete: true, decided } if decided.len() == 1)
     );
@@ -163,7 +163,7 @@ async fn runs_without_time_for_all_take_turns() -> anyhow::Result<()> {
             patience *= 2;
         };
         assert!(!stopped.complete && stopped.report.tokens < 50, "{stopped:?}");
-        met.extend(stopped.decided.into_iter().map(|told| told.reservation));
+        met.extend(stopped.decided.into_iter().map(|response| response.reservation));
     }
     assert_eq!(met.len(), 50);
     scene.http.release();

@@ -187,7 +187,7 @@ async fn what_follows_a_failed_posting_is_withheld() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Somebody has put a text where the daily snapshot counts: every ADD to it is refused for good.
+/// The attribute that counts in the daily snapshot is a text, so DynamoDB rejects every ADD to it.
 async fn spoil_daily(scene: &Scene) -> anyhow::Result<String> {
     let (pk, sk) = ("TQ5vSMvQTm4/ENTITY#user-1", "#USAGE#api#2025-12-31T00:00:00Z#daily");
     let text = |value: &str| AttributeValue::S(value.to_owned());

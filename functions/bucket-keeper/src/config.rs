@@ -24,17 +24,11 @@ const PRESSURE_PERCENT: u8 = 80;
 
 impl Config {
     /// Reads the process's environment.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names the variable and quotes its value.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::read(settings::variable)
     }
 
     /// Reads variables by `lookup`. An empty variable counts as not set.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names the variable and quotes its value.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);
         Ok(Self {

@@ -19,9 +19,7 @@ pub enum Event {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
-    /// To a batch.
     Batch(DynamoDbEventResponse),
-    /// To a repair.
     Repair {
         /// How many sharded buckets were looked at.
         buckets: usize,
@@ -30,10 +28,8 @@ pub enum Answer {
     },
 }
 
-/// An event that is neither.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownEvent {
-    /// It has neither part.
     #[error("expected an event with `Records`, or with the `action` \"repair\"")]
     Neither,
     /// The action is none of ours.

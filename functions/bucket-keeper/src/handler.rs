@@ -31,7 +31,6 @@ use crate::report::Report;
 /// images, the batch, the time and the policy, so any process may handle any batch.
 #[derive(Debug)]
 pub struct BucketKeeper {
-    /// The buckets.
     pub buckets: Buckets,
     /// The sharded ones among them.
     pub registry: Registry,
@@ -49,7 +48,6 @@ const REFILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How one batch ended.
 #[derive(Debug)]
 pub struct Handled {
-    /// What was done.
     pub report: Report,
     /// The lowest failed sequence number, if any: everything from there is delivered again.
     ///
@@ -90,7 +88,7 @@ impl BucketKeeper {
         let Parked { parked, unparked } = parked;
         report.parked = parked;
         report.unparked = unparked.len();
-        let mut failures: Vec<_> = unparked.into_iter().map(|parcel| parcel.sequence).collect();
+        let mut failures: Vec<_> = unparked.into_iter().map(|failed_record| failed_record.sequence).collect();
         for (group, kept, result) in kept {
             report += &kept;
             if let Err(error) = result

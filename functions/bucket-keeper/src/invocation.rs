@@ -10,23 +10,19 @@ use crate::{
 
 impl BucketKeeper {
     /// Does what the event asks for, and tells what it came to.
-    ///
-    /// # Errors
-    /// [`Diagnostic`], Lambda's own kind, if nothing can be said of single records, or if the registry
-    /// cannot be read.
     pub async fn invoke(&self, invocation: Invocation<'_, Event>) -> Result<Answer, Diagnostic> {
-        let (event, now, deadline, teller) = invocation.into_parts();
+        let (event, now, deadline, emitter) = invocation.into_parts();
         match event {
             Event::Batch(batch) => {
                 let handled = Box::pin(self.handle(&batch, now, deadline)).await;
-                teller.tell("batch", handled.report);
+                emitter.emit("batch", handled.report);
                 handled.answer.map(Answer::Batch).map_err(|error| diagnostic("BatchError", &error))
             }
             Event::Repair => {
                 let version = within(deadline, Box::pin(self.registry.enter_version())).await;
                 let repaired = Box::pin(self.repair(now, deadline)).await;
                 let buckets = repaired.report.buckets;
-                teller.tell("repair", repaired.report);
+                emitter.emit("repair", repaired.report);
                 let complete = repaired.complete.map_err(|error| diagnostic("RepairError", &error))?;
                 if version.map_err(|error| diagnostic("VersionError", &error))? {
                     tracing::info!("entered the version record");

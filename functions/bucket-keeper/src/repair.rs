@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tidegate_aws::{
-    buckets::{Freshness, Outcome, Shards},
+    buckets::{Consistency, Outcome, Shards},
     concurrent::for_each,
     error::{CallError, StoreError, causes},
     registry::{Entry, Page},
@@ -30,10 +30,8 @@ const BUCKET_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for storing where the repair stopped, after the deadline.
 const STOP_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How a repair ended.
 #[derive(Debug)]
 pub struct Repaired {
-    /// What was done.
     pub report: Report,
     /// Whether the repair reached the end of the registry. If not, the next one continues. An error if the
     /// registry could not be read, or if the place where the repair stopped could not be stored.
@@ -118,7 +116,7 @@ impl BucketKeeper {
 
     async fn repair_bucket(&self, entry: &Entry, clock: Clock, report: &mut Report) -> Result<(), StoreError> {
         let bucket = &entry.bucket;
-        let glance = self.buckets.read(bucket, 0..entry.shards.get(), Freshness::Eventual).await?;
+        let glance = self.buckets.read(bucket, 0..entry.shards.get(), Consistency::Eventual).await?;
         report.shards += glance.states.len();
         for (shard, reason) in &glance.unfamiliar {
             report.count_unfamiliar(&bucket.at(*shard), *reason);
@@ -139,7 +137,7 @@ impl BucketKeeper {
         }
         // A refill needs an image as it is at a known moment, which only a consistent read returns.
         let at = clock.now();
-        let mut shards = self.buckets.read(bucket, 0..entry.shards.get(), Freshness::Consistent).await?;
+        let mut shards = self.buckets.read(bucket, 0..entry.shards.get(), Consistency::Strong).await?;
         let Some(zero) = shards.zero() else { return Ok(()) };
         if shards.unfamiliar.is_empty()
             && (zero.shards > entry.shards || split::plan(&shards.states, zero.shards).is_some())
@@ -196,7 +194,7 @@ impl BucketKeeper {
 
     /// Removes the entry of a bucket that is gone or is not sharded, unless an eventual read was too old to tell.
     async fn drop_entry(&self, entry: &Entry, report: &mut Report) -> Result<(), StoreError> {
-        let shards = self.buckets.read(&entry.bucket, 0..1, Freshness::Consistent).await?;
+        let shards = self.buckets.read(&entry.bucket, 0..1, Consistency::Strong).await?;
         let is_sharded = shards.zero().is_some_and(|zero| zero.shards > ShardCount::ONE);
         if !is_sharded && shards.unfamiliar.is_empty() {
             self.registry.remove(entry).await?;

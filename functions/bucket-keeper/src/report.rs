@@ -122,11 +122,11 @@ impl Report {
         let bucket = schema::bucket_pk(bucket);
         if error.is_retryable() {
             self.failed += 1;
-            tracing::warn!(bucket, error = causes(error), "keeping failed");
+            tracing::warn!(bucket, error = causes(error), "bucket update failed, will be retried");
             return true;
         }
         self.refused += 1;
-        tracing::error!(bucket, error = causes(error), "keeping refused");
+        tracing::error!(bucket, error = causes(error), "bucket update rejected");
         false
     }
 }

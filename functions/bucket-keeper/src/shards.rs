@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_aws::{
-    buckets::{Freshness, Outcome, Shards},
+    buckets::{Consistency, Outcome, Shards},
     error::{CallError, StoreError, causes},
     registry::Entry,
     schema,
@@ -159,7 +159,7 @@ impl BucketKeeper {
         if state.shards == ShardCount::ONE {
             return Ok(Some(SpreadCheck::new(now, state, [])));
         }
-        let newest = self.buckets.read(bucket, newest, Freshness::Eventual).await?;
+        let newest = self.buckets.read(bucket, newest, Consistency::Eventual).await?;
         let check = SpreadCheck::new(now, state, newest.states.values());
         let Some(entry) = self.registry.find(bucket).await? else {
             self.enter(bucket, state.shards, Some(check)).await?;
@@ -229,7 +229,7 @@ impl BucketKeeper {
         known: ShardCount,
         report: &mut Report,
     ) -> Result<Option<Shards>, StoreError> {
-        let shards = self.buckets.read(bucket, 0..known.get(), Freshness::Consistent).await?;
+        let shards = self.buckets.read(bucket, 0..known.get(), Consistency::Strong).await?;
         for (shard, reason) in &shards.unfamiliar {
             report.count_unfamiliar(&bucket.at(*shard), *reason);
         }

@@ -46,17 +46,11 @@ const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 
 impl Config {
     /// Reads the process's environment.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names the variable and quotes its value.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::read(settings::variable)
     }
 
     /// Reads variables by `lookup`. An empty variable counts as not set.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names the variable and quotes its value.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);
         let bucket = settings.checked("BUCKET", "a bucket's name, or an access point's ARN", is_bucket)?;

@@ -19,12 +19,12 @@ pub struct Answer {
     /// How often it aggregated.
     pub aggregations: usize,
     /// How the last aggregation of each job ended, without the idle jobs that it did not list.
-    pub jobs: Vec<JobTold>,
+    pub jobs: Vec<JobResponse>,
 }
 
 /// How the aggregation of a job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct JobTold {
+pub struct JobResponse {
     /// The job's prefix.
     pub prefix: String,
     /// `published`, `superseded`, `lost` or `idle`.
@@ -32,7 +32,6 @@ pub struct JobTold {
     /// The number of the summary that was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
-    /// Workers that count.
     pub active_workers: usize,
     /// Workers that have not reported lately.
     pub stale_workers: usize,
@@ -43,7 +42,6 @@ pub struct JobTold {
 /// An event that is none of these.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownEvent {
-    /// It is no object.
     #[error("the event is {0}: expected an object")]
     Shape(Value),
     /// The action is none of ours.

@@ -31,14 +31,11 @@ pub struct RateAggregator {
     pub(crate) interval: Duration,
     cutoff: Cutoff,
     concurrency: NonZeroUsize,
-    /// What is remembered of each job.
     jobs: Mutex<BTreeMap<String, Job>>,
 }
 
-/// What one aggregation came to.
 #[derive(Debug)]
 pub struct Aggregation {
-    /// Each job that was listed.
     pub jobs: Vec<Aggregated>,
     /// How many idle jobs were not listed.
     pub resting: usize,
@@ -54,7 +51,6 @@ struct Slot {
 
 impl RateAggregator {
     /// The function that aggregates these files as it is configured.
-    #[must_use]
     pub fn new(files: RateFiles, config: &Config) -> Self {
         Self {
             files,
@@ -95,7 +91,6 @@ impl RateAggregator {
     }
 
     /// How many reports are remembered, of all jobs.
-    #[must_use]
     pub fn remembered(&self) -> usize {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).values().map(|job| job.memory.len()).sum()
     }
@@ -114,7 +109,6 @@ impl RateAggregator {
         aggregated
     }
 
-    /// The prefixes of all jobs.
     async fn prefixes(&self, by: Instant) -> Result<Vec<String>, CallError> {
         if !self.discover_jobs {
             return Ok(vec![self.prefix.clone()]);

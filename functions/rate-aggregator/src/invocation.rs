@@ -11,7 +11,7 @@ use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    event::{Answer, Event, JobTold},
+    event::{Answer, Event, JobResponse},
     handler::{Aggregation, RateAggregator},
     job::{Aggregated, Outcome},
     report::{AggregationReport, Failures, Summed},
@@ -20,19 +20,15 @@ use crate::{
 
 impl RateAggregator {
     /// Does what the event asks for, and tells what it came to.
-    ///
-    /// # Errors
-    /// [`Diagnostic`], Lambda's own kind, if the last aggregation of a job failed, or if the system's clock is beyond
-    /// all calendars.
     pub async fn invoke(&self, invocation: Invocation<'_, Event>) -> Result<Answer, Diagnostic> {
-        let (event, mut began, deadline, teller) = invocation.into_parts();
+        let (event, mut began, deadline, emitter) = invocation.into_parts();
         let (mut summed, mut pace) = (Summed::default(), Pace::default());
         let last = loop {
             let start = Instant::now();
             let aggregation = Box::pin(self.aggregate(began, Times::new(start, self.interval, deadline))).await;
             summed.count(&aggregation, self.failures(&aggregation).is_none(), start.elapsed());
             for aggregated in aggregation.jobs.iter().filter(|aggregated| aggregated.is_news) {
-                teller.tell_part("aggregation", AggregationReport::of(aggregated));
+                emitter.emit_part("aggregation", AggregationReport::of(aggregated));
             }
             pace.took(start.elapsed());
             let next = start + wait(self.interval, chance());
@@ -43,10 +39,10 @@ impl RateAggregator {
             began = clock::now().map_err(|error| diagnostic("ClockError", &error))?;
         };
         let aggregations = summed.aggregations;
-        teller.tell(if event == Event::Once { "once" } else { "schedule" }, summed);
+        emitter.emit(if event == Event::Once { "once" } else { "schedule" }, summed);
         match self.failures(&last) {
             Some(failures) => Err(diagnostic("AggregationError", &failures)),
-            None => Ok(Answer { aggregations, jobs: last.jobs.iter().filter_map(told).collect() }),
+            None => Ok(Answer { aggregations, jobs: last.jobs.iter().filter_map(response).collect() }),
         }
     }
 
@@ -58,8 +54,8 @@ impl RateAggregator {
     }
 }
 
-fn told(job: &Aggregated) -> Option<JobTold> {
-    Some(JobTold {
+fn response(job: &Aggregated) -> Option<JobResponse> {
+    Some(JobResponse {
         prefix: job.prefix.clone(),
         outcome: job.outcome_name(),
         sequence: match job.outcome.as_ref().ok()? {

@@ -20,7 +20,7 @@ use tidegate_domain::{
 use tokio::time::Instant;
 
 use crate::{
-    publication::{Seen, publish},
+    publication::{LastSummary, publish},
     report::{Headline, Report},
     time::{Times, longest, within},
 };
@@ -36,7 +36,7 @@ const LONGEST_GET: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Job {
     pub(crate) memory: Memory,
-    seen: Option<Seen>,
+    seen: Option<LastSummary>,
     rest: Option<Rest>,
     headline: Option<Headline>,
 }
@@ -65,9 +65,7 @@ pub(crate) struct Context<'a> {
 /// What became of a job's summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is there.
     Published {
-        /// Its number.
         sequence: u64,
     },
     /// One that began no earlier is there.
@@ -85,7 +83,7 @@ pub enum AggregationError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// Too many reports could not be read for the sums to stand for all workers.
-    #[error("{unknown} of {workers} workers' reports could not be read, the first one because")]
+    #[error("{unknown} of {workers} workers' reports could not be read; the first error")]
     Unread {
         /// Workers of which nothing is known that counts.
         unknown: usize,
@@ -98,7 +96,6 @@ pub enum AggregationError {
 
 impl AggregationError {
     /// Whether the same aggregation may succeed later.
-    #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Call(error) | Self::Unread { source: error, .. } => error.is_retryable(),
@@ -115,7 +112,6 @@ pub struct Aggregated {
     pub tally: Tally,
     /// The same and what it cost, in numbers.
     pub report: Report,
-    /// How long it took.
     pub took: Duration,
     /// What became of the summary.
     pub outcome: Result<Outcome, AggregationError>,
@@ -124,8 +120,6 @@ pub struct Aggregated {
 }
 
 impl Aggregated {
-    /// The outcome's name.
-    #[must_use]
     pub const fn outcome_name(&self) -> &'static str {
         match self.outcome {
             Ok(Outcome::Published { .. }) => "published",

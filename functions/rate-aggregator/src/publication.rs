@@ -6,7 +6,7 @@ use tidegate_aws::{
 };
 use tidegate_domain::rates::{
     Cutoff, Field,
-    succession::{Previous, Succession, succeed},
+    replacement::{Previous, Replacement, should_replace},
     summary::Summary,
 };
 
@@ -21,7 +21,7 @@ const ATTEMPTS: usize = 8;
 
 /// The summary that is there, as this process has read or written it last.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct LastSummary {
     /// Which content it has, and what it says; `None` if there is none.
     summary: Option<(String, Previous)>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Seen {
 pub(crate) async fn publish(
     files: &RateFiles,
     prefix: &str,
-    seen: &mut Option<Seen>,
+    seen: &mut Option<LastSummary>,
     mut summary: Summary,
     cutoff: Cutoff,
     times: Times,
@@ -42,7 +42,7 @@ pub(crate) async fn publish(
         } else {
             let stored = within(deadline, files.summary(prefix)).await?;
             let text = stored.as_ref().map(|stored| stored.text.clone());
-            let there = Seen { summary: stored.map(|stored| (stored.tag, text::previous(&stored.text))) };
+            let there = LastSummary { summary: stored.map(|stored| (stored.tag, text::previous(&stored.text))) };
             // The answer to a write was lost, and the write was made again.
             if tried.is_some() && text == tried {
                 *seen = Some(there);
@@ -52,18 +52,18 @@ pub(crate) async fn publish(
         };
         let previous = there.summary.as_ref().map(|(_, previous)| *previous);
         let now = summary.began.after(times.start.elapsed());
-        match succeed(previous, summary.began, now, cutoff) {
-            Succession::Superseded => {
+        match should_replace(previous, summary.began, now, cutoff) {
+            Replacement::Superseded => {
                 *seen = Some(there);
                 return Ok(Outcome::Superseded);
             }
-            Succession::Next { sequence } => summary.sequence = sequence,
+            Replacement::Next { sequence } => summary.sequence = sequence,
         }
         let text = text::summary(&summary);
         let tag = there.summary.as_ref().map(|(tag, _)| tag.as_str());
         if let Replaced::Written { tag } = Box::pin(within(deadline, files.replace(prefix, tag, &text))).await? {
             let written = Previous { timestamp: Field::Number(summary.timestamp()), sequence: Some(summary.sequence) };
-            *seen = tag.map(|tag| Seen { summary: Some((tag, written)) });
+            *seen = tag.map(|tag| LastSummary { summary: Some((tag, written)) });
             return Ok(Outcome::Published { sequence: summary.sequence });
         }
         tried = Some(text.into_bytes());

@@ -19,7 +19,7 @@ use crate::{
 /// The counts that are CloudWatch metrics: those of the alarms and the dashboard.
 pub const METRICS: [&str; 5] = ["Succeeded", "Published", "Failed", "Active", "Rejected"];
 
-/// The aggregation of one job, as it is told.
+/// The aggregation of one job, as it is response.
 #[metrics(rename_all = "PascalCase")]
 #[derive(Debug)]
 pub struct AggregationReport {
@@ -35,7 +35,6 @@ pub struct AggregationReport {
     /// How long it took.
     #[metrics(unit = Millisecond)]
     aggregation_time: Duration,
-    /// Its numbers.
     #[metrics(flatten)]
     report: Report,
 }
@@ -98,7 +97,6 @@ pub struct Report {
     /// The age of the oldest report that counts, if any does.
     #[metrics(unit = Millisecond)]
     pub oldest_age: Option<Duration>,
-    /// Pages that were listed.
     #[metrics(unit = Count)]
     pub pages: usize,
     /// Reports that were fetched, whether or not they came.
@@ -154,7 +152,6 @@ fn both<T>(one: Option<T>, other: Option<T>, combine: fn(T, T) -> T) -> Option<T
 }
 
 /// How many workers were rejected, by reason, for a person to read.
-#[must_use]
 pub fn rejections(tally: &Tally) -> String {
     let counts = Reason::ALL.into_iter().map(|reason| (reason, tally.rejected_for(reason)));
     let counts = counts.filter(|(_, count)| *count > 0).map(|(reason, count)| format!("{reason}: {count}"));

@@ -13,9 +13,9 @@ const LEAST: Duration = Duration::from_secs(5);
 pub struct Times {
     /// When it began.
     pub start: Instant,
-    /// By then, what is not read is not read.
+    /// Stop reading at this time.
     pub read_by: Instant,
-    /// By then, the summary is written, or it is not.
+    /// Stop writing at this time.
     pub write_by: Instant,
 }
 
@@ -27,7 +27,6 @@ pub(crate) fn longest(interval: Duration) -> Duration {
 impl Times {
     /// The times of an aggregation that starts at `start`, in an invocation that must answer by `deadline`: three
     /// quarters are for reading.
-    #[must_use]
     pub fn new(start: Instant, interval: Duration, deadline: Instant) -> Self {
         let write_by = deadline.min(start + longest(interval));
         let time = write_by.saturating_duration_since(start);

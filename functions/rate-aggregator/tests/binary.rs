@@ -44,7 +44,7 @@ fn event(name: &str) -> Value {
     serde_json::from_slice(&fs::read(root.join("events/rate-aggregator").join(name)).unwrap()).unwrap()
 }
 
-fn told(prefix: &str, sequence: u64) -> Value {
+fn response(prefix: &str, sequence: u64) -> Value {
     json!({
         "prefix": prefix, "outcome": "published", "sequence": sequence,
         "active_workers": 2, "stale_workers": 1, "rejected_workers": 1,
@@ -73,7 +73,7 @@ async fn one_aggregation_is_answered_and_measured() {
     fleet(&s3, "fleet/");
     let mut function = start(RuntimeApi::start().await.unwrap(), &s3, &[]).await;
     let (answer, body) = function.invoke(&event("once.json")).await.unwrap();
-    assert_eq!(body, json!({"aggregations": 1, "jobs": [told("fleet/", 1)]}));
+    assert_eq!(body, json!({"aggregations": 1, "jobs": [response("fleet/", 1)]}));
     let summary = s3.bucket().get("fleet/summary.json").unwrap();
     let summary: Value = serde_json::from_slice(&summary.content).unwrap();
     assert_eq!((&summary["aggregated_read_rate"], &summary["aggregated_write_rate"]), (&json!(13.0), &json!(0.3)));
@@ -134,10 +134,10 @@ async fn a_schedules_call_aggregates_again_and_again() {
     let s3 = EmbeddedS3::start(None).await.unwrap();
     fleet(&s3, "fleet/");
     let written = Arc::new(Notify::new());
-    let told = Arc::clone(&written);
+    let response = Arc::clone(&written);
     s3.bucket().on_call(move |bucket, call| {
         if matches!(call, Call::Put { .. }) && bucket.get("fleet/summary.json").is_some() {
-            told.notify_one();
+            response.notify_one();
         }
         None
     });
@@ -206,7 +206,7 @@ async fn jobs_are_found_and_one_that_fails_is_named() {
     let mut function = start(RuntimeApi::start().await.unwrap(), &s3, &[("DISCOVER_JOBS", "true")]).await;
     let (_, mut body) = function.invoke(&event("once.json")).await.unwrap();
     body["jobs"].as_array_mut().unwrap().sort_by_key(|job| job["prefix"].to_string());
-    assert_eq!(body, json!({"aggregations": 1, "jobs": [told("fleet/a/", 1), told("fleet/b/", 1)]}));
+    assert_eq!(body, json!({"aggregations": 1, "jobs": [response("fleet/a/", 1), response("fleet/b/", 1)]}));
     s3.bucket().on_call(|_, call| match call {
         Call::List { prefix, .. } if prefix == "fleet/b/" => Some(Fault::AccessDenied),
         _ => None,

@@ -35,17 +35,11 @@ const GRACE_SECONDS: u32 = 120;
 
 impl Config {
     /// Reads the process's environment.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names the variable and quotes its value.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::read(settings::variable)
     }
 
     /// Reads variables by `lookup`. An empty variable counts as not set.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names the variable and quotes its value.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);
         let seconds = "a whole number of seconds up to 4294967295";

@@ -16,7 +16,7 @@ pub enum Decision {
     /// It is no end: it does not match its processor's pattern.
     NoEnd,
     /// A resource has ended, and this is what became of its tokens.
-    Concluded(Outcome, Removals),
+    Decided(Outcome, Removals),
     /// A resource has ended, and a dry run leaves this many tokens of it.
     Found(usize),
     /// It could not be dealt with.
@@ -26,14 +26,13 @@ pub enum Decision {
 /// Why an event could not be dealt with.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// It is no event.
     #[error(transparent)]
     Malformed(#[from] NoEvent),
     /// No processor can say what has ended.
     #[error(transparent)]
     Unprocessable(#[from] Unprocessable),
     /// It does not tell since when a token is missing.
-    #[error("the resource has no token, and the event no time: nobody can say whether to wait for one")]
+    #[error("the event has no time and the resource has no token, so the grace period cannot be checked")]
     Timeless,
     /// A call did not succeed.
     #[error("{reason}")]
@@ -53,85 +52,73 @@ impl From<&CallError> for Failure {
 
 /// A decision, and on what it was made.
 #[derive(Debug)]
-pub struct Decided {
+pub struct EventDecision {
     /// The event's own id.
     pub event: Option<String>,
-    /// Where it is from.
     pub source: Option<String>,
     /// What kind of event it is.
     pub detail_type: Option<String>,
-    /// Which processor read it.
     pub processor: Option<String>,
-    /// Which resource has ended.
     pub resource: Option<String>,
-    /// What was decided.
     pub decision: Decision,
 }
 
 /// A decision, as it is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct EventTold {
+pub struct EventResponse {
     /// The event's own id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
-    /// Which processor read it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processor: Option<String>,
-    /// Which resource has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
     /// What was decided: [`Decision::name`].
     pub decision: &'static str,
-    /// Why.
     pub why: String,
-    /// How many tokens were deleted.
     pub deleted: usize,
 }
 
 impl Decision {
     /// The decision in a word.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::NoEnd => "no-end",
-            Self::Concluded(Outcome::Deleted, _) => "deleted",
-            Self::Concluded(Outcome::AlreadyGone, _) => "already-gone",
-            Self::Concluded(Outcome::Early, _) => "early",
-            Self::Concluded(Outcome::Untracked, _) => "untracked",
+            Self::Decided(Outcome::Deleted, _) => "deleted",
+            Self::Decided(Outcome::AlreadyGone, _) => "already-gone",
+            Self::Decided(Outcome::Early, _) => "early",
+            Self::Decided(Outcome::Untracked, _) => "untracked",
             Self::Found(_) => "would-delete",
             Self::Failed(_) => "failed",
         }
     }
 
-    /// Why it was made.
-    #[must_use]
     pub fn why(&self) -> String {
         match self {
             Self::NoEnd => "the event does not match the processor's pattern".to_owned(),
-            Self::Concluded(Outcome::Deleted, removals) => match removals.already_gone + removals.changed {
+            Self::Decided(Outcome::Deleted, removals) => match removals.already_gone + removals.changed {
                 0 => "the resource has ended".to_owned(),
                 others => format!("the resource has ended; of its tokens, {others} were gone or another's by then"),
             },
-            Self::Concluded(Outcome::AlreadyGone, Removals { changed: 0, .. }) => "its tokens were gone".to_owned(),
-            Self::Concluded(Outcome::AlreadyGone, Removals { changed, .. }) => {
+            Self::Decided(Outcome::AlreadyGone, Removals { changed: 0, .. }) => "its tokens were gone".to_owned(),
+            Self::Decided(Outcome::AlreadyGone, Removals { changed, .. }) => {
                 format!("of its tokens, {changed} bear another resource by now, and none is left")
             }
-            Self::Concluded(Outcome::Early, _) => "no token yet: one may still be written".to_owned(),
-            Self::Concluded(Outcome::Untracked, _) => "no token, and none is to be expected".to_owned(),
+            Self::Decided(Outcome::Early, _) => "no token yet: one may still be written".to_owned(),
+            Self::Decided(Outcome::Untracked, _) => "no token, and none is to be expected".to_owned(),
             Self::Found(tokens) => format!("the resource has ended; a dry run leaves its tokens ({tokens})"),
             Self::Failed(failure) => causes(failure),
         }
     }
 
     /// Whether the event is done with. If not, its message must come again.
-    #[must_use]
     pub const fn is_done(&self) -> bool {
-        !matches!(self, Self::Failed(_) | Self::Concluded(Outcome::Early, _))
+        !matches!(self, Self::Failed(_) | Self::Decided(Outcome::Early, _))
     }
 }
 
-impl Decided {
+impl EventDecision {
     /// What an event says of itself. `decision` is what holds unless a resource has ended by it.
     pub(crate) fn on(event: Option<&BusEvent>, decision: Decision) -> Self {
         let owned = |text: Option<&str>| text.map(str::to_owned);
@@ -145,14 +132,12 @@ impl Decided {
         }
     }
 
-    /// As it is answered.
-    #[must_use]
-    pub fn told(&self) -> EventTold {
+    pub fn response(&self) -> EventResponse {
         let deleted = match &self.decision {
-            Decision::Concluded(_, removals) => removals.deleted,
+            Decision::Decided(_, removals) => removals.deleted,
             _ => 0,
         };
-        EventTold {
+        EventResponse {
             event: self.event.clone(),
             processor: self.processor.clone(),
             resource: self.resource.clone(),

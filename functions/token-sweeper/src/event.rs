@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tidegate_aws::event::{BusEvent, MalformedEvent};
 
-use crate::{decision::EventTold, reconcile::TokenTold};
+use crate::{decision::EventResponse, reconcile::TokenResponse};
 
 /// The function's event.
 #[derive(Debug, Deserialize)]
@@ -30,7 +30,6 @@ pub enum MalformedMessage {
     /// It is from somewhere else.
     #[error("the message is from {0}: expected one from \"aws:sqs\"")]
     Source(String),
-    /// It has no text.
     #[error("the message has no body")]
     Body,
 }
@@ -41,18 +40,14 @@ pub enum MalformedMessage {
 pub enum Answer {
     /// To messages: no more than SQS understands. What was decided is in the log.
     Batch(BatchAnswer),
-    /// To an event.
-    Direct(EventTold),
-    /// To a call for a reconcile.
+    Direct(EventResponse),
     Reconcile {
-        /// How many tokens were looked at.
         tokens: usize,
-        /// How many of them were deleted.
         deleted: usize,
         /// Whether all was done. If not, the next reconciles, which start elsewhere, do the rest.
         complete: bool,
         /// Those that do not stay, as far as there is room.
-        decided: Vec<TokenTold>,
+        decided: Vec<TokenResponse>,
     },
 }
 
@@ -82,7 +77,6 @@ pub struct Unreportable;
 /// An event that is none of these.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownEvent {
-    /// The records are no list.
     #[error("`Records` is {0}: expected a list")]
     Records(Value),
     /// The action is none of ours.
@@ -114,12 +108,10 @@ fn is_call(object: &Map<String, Value>) -> bool {
 
 impl Message {
     /// Its id, by which its failure is reported; `None` if it has none that could be.
-    #[must_use]
     pub fn id(&self) -> Option<&str> {
         self.0["messageId"].as_str().filter(|id| !id.is_empty())
     }
 
-    /// The event in it.
     pub(crate) fn event(&self) -> Result<BusEvent, NoEvent> {
         match &self.0["eventSource"] {
             Value::String(source) if source == "aws:sqs" => {}

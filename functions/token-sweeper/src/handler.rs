@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     config::Config,
-    decision::{Decided, Decision, Failure},
+    decision::{Decision, EventDecision, Failure},
     event::{BatchAnswer, Message, NoEvent, Unreportable},
     report::Report,
 };
@@ -32,7 +32,6 @@ use crate::{
 /// The function: what it reads and deletes, and when.
 #[derive(Debug)]
 pub struct TokenSweeper {
-    /// The tokens.
     pub tokens: Tokens,
     /// Who knows which clusters have ended; nobody is asked if there is none.
     pub clusters: Option<Clusters>,
@@ -52,10 +51,8 @@ const TOKENS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// What one batch came to.
 #[derive(Debug)]
 pub struct Handled {
-    /// What was done.
     pub report: Report,
-    /// What was decided on each message.
-    pub decided: Vec<Decided>,
+    pub decided: Vec<EventDecision>,
     /// The messages that come again.
     pub answer: Result<BatchAnswer, Unreportable>,
 }
@@ -63,13 +60,13 @@ pub struct Handled {
 /// An end that an event tells of.
 struct End {
     /// What is known of the event.
-    decided: Decided,
+    decided: EventDecision,
     resource: String,
     time: Option<EpochMillis>,
 }
 
 /// The end that an event tells of, or what is decided on it without one.
-type Read = Result<End, Box<Decided>>;
+type Read = Result<End, Box<EventDecision>>;
 
 /// What became of the tokens of each resource.
 type Sweeps = BTreeMap<String, Swept>;
@@ -89,7 +86,6 @@ struct Swept {
 
 impl TokenSweeper {
     /// The function as it is configured. `clusters` are asked only if the configuration says so.
-    #[must_use]
     pub fn new(config: Config, tokens: Tokens, clusters: Clusters) -> Self {
         let Config { processors, grace, reconcile_emr, dry_run, concurrency, .. } = config;
         let clusters = reconcile_emr.then_some(clusters);
@@ -102,7 +98,7 @@ impl TokenSweeper {
         let mut report = Report::default();
         let read: Vec<_> = messages.iter().map(|message| self.read(message.event())).collect();
         let swept = self.sweep_each(&read, now, deadline, &mut report).await;
-        let decided: Vec<_> = read.into_iter().map(|read| self.conclude(read, &swept, now, &mut report)).collect();
+        let decided: Vec<_> = read.into_iter().map(|read| self.decide(read, &swept, now, &mut report)).collect();
         for (message, decided) in messages.iter().zip(&decided) {
             decided.log(message.id());
         }
@@ -112,11 +108,11 @@ impl TokenSweeper {
     }
 
     /// Handles one event at the moment `now`.
-    pub async fn handle_event(&self, event: Value, now: EpochMillis, deadline: Instant) -> (Decided, Report) {
+    pub async fn handle_event(&self, event: Value, now: EpochMillis, deadline: Instant) -> (EventDecision, Report) {
         let mut report = Report::default();
         let read = self.read(BusEvent::from_json(event).map_err(NoEvent::from));
         let swept = self.sweep_each(slice::from_ref(&read), now, deadline, &mut report).await;
-        let decided = self.conclude(read, &swept, now, &mut report);
+        let decided = self.decide(read, &swept, now, &mut report);
         decided.log(None);
         (decided, report)
     }
@@ -138,10 +134,10 @@ impl TokenSweeper {
         swept.into_iter().map(|(resource, swept)| (resource.clone(), swept)).collect()
     }
 
-    fn conclude(&self, read: Read, sweeps: &Sweeps, now: EpochMillis, report: &mut Report) -> Decided {
+    fn decide(&self, read: Read, sweeps: &Sweeps, now: EpochMillis, report: &mut Report) -> EventDecision {
         let decided = match read {
             Ok(End { decided, resource, time }) => {
-                Decided { decision: sweeps[&resource].conclude(time, now, self.grace), ..decided }
+                EventDecision { decision: sweeps[&resource].decide(time, now, self.grace), ..decided }
             }
             Err(decided) => *decided,
         };
@@ -151,19 +147,19 @@ impl TokenSweeper {
 
     /// The end that an event tells of, or what is decided on it without one.
     fn read(&self, event: Result<BusEvent, NoEvent>) -> Read {
-        let event = event.map_err(|error| Decided::on(None, Decision::Failed(error.into())))?;
-        let mut decided = Decided::on(Some(&event), Decision::NoEnd);
+        let event = event.map_err(|error| EventDecision::on(None, Decision::Failed(error.into())))?;
+        let mut decided = EventDecision::on(Some(&event), Decision::NoEnd);
         match self.processors.read(&event) {
-            Ok(processors::Told::Ended { processor, resource }) => {
+            Ok(processors::Reading::Ended { processor, resource }) => {
                 decided.processor = Some(processor.to_owned());
                 decided.resource = Some(resource.to_owned());
                 Ok(End { decided, resource: resource.to_owned(), time: event.time() })
             }
-            Ok(processors::Told::Nothing { processor }) => {
+            Ok(processors::Reading::NotAnEnd { processor }) => {
                 decided.processor = Some(processor.to_owned());
                 Err(Box::new(decided))
             }
-            Err(error) => Err(Box::new(Decided { decision: Decision::Failed(error.into()), ..decided })),
+            Err(error) => Err(Box::new(EventDecision { decision: Decision::Failed(error.into()), ..decided })),
         }
     }
 
@@ -185,7 +181,7 @@ impl TokenSweeper {
             };
             for error in &page.corrupt {
                 swept.corrupt += 1;
-                tracing::error!(resource, error = causes(error), "no token");
+                tracing::error!(resource, error = causes(error), "item is not a valid token");
             }
             if this.dry_run {
                 swept.found += page.tokens.len();
@@ -230,14 +226,14 @@ impl Swept {
     }
 
     /// What is decided on an event of the resource.
-    fn conclude(&self, ended: Option<EpochMillis>, now: EpochMillis, grace: Duration) -> Decision {
+    fn decide(&self, ended: Option<EpochMillis>, now: EpochMillis, grace: Duration) -> Decision {
         match (&self.error, ended) {
             (Some(error), _) => Decision::Failed(error.into()),
             (None, _) if self.found > 0 => Decision::Found(self.found),
             (None, None) if self.removals.found() == 0 => Decision::Failed(Failure::Timeless),
             (None, ended) => {
                 let age = ended.map_or(Duration::ZERO, |ended| now.since(ended));
-                Decision::Concluded(sweep::conclude(&self.removals, age, grace), self.removals)
+                Decision::Decided(sweep::decide(&self.removals, age, grace), self.removals)
             }
         }
     }

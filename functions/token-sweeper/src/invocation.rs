@@ -10,30 +10,26 @@ use crate::{
 
 impl TokenSweeper {
     /// Does what the event asks for, and tells what it came to.
-    ///
-    /// # Errors
-    /// [`Diagnostic`], Lambda's own kind, if a message without an id failed, if a direct event could not be
-    /// dealt with, or if the tokens cannot be read.
     pub async fn invoke(&self, invocation: Invocation<'_, Event>) -> Result<Answer, Diagnostic> {
-        let (event, now, deadline, teller) = invocation.into_parts();
+        let (event, now, deadline, emitter) = invocation.into_parts();
         match event {
             Event::Batch(messages) => {
                 let handled = Box::pin(self.handle(&messages, now, deadline)).await;
-                teller.tell("batch", handled.report);
+                emitter.emit("batch", handled.report);
                 handled.answer.map(Answer::Batch).map_err(|error| diagnostic("Unreportable", &error))
             }
             Event::Direct(event) => {
                 let (decided, report) = Box::pin(self.handle_event(event, now, deadline)).await;
-                teller.tell("event", report);
+                emitter.emit("event", report);
                 match &decided.decision {
                     Decision::Failed(failure) => Err(diagnostic(error_type(failure), failure)),
-                    _ => Ok(Answer::Direct(decided.told())),
+                    _ => Ok(Answer::Direct(decided.response())),
                 }
             }
             Event::Reconcile => {
                 let reconciled = Box::pin(self.reconcile(now, deadline)).await;
-                let (report, answer) = (reconciled.report.clone(), reconciled.told());
-                teller.tell("reconcile", report);
+                let (report, answer) = (reconciled.report.clone(), reconciled.response());
+                emitter.emit("reconcile", report);
                 match reconciled.error {
                     Some(error) => Err(diagnostic("ReconcileError", &error)),
                     None => Ok(answer),

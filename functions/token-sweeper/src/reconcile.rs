@@ -41,16 +41,14 @@ pub const INTERVAL: Duration = Duration::from_mins(15);
 /// AWS: [Lambda quotas](https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html).
 const TOLD: usize = 1_000;
 
-/// What a reconcile came to.
 #[derive(Debug)]
 pub struct Reconciled {
-    /// What was done.
     pub report: Report,
     /// Whether the reconcile came to the end of the table, asked for all clusters that it met, and deleted all
     /// that it was to.
     pub complete: bool,
     /// The tokens that do not stay; the first 1,000.
-    pub decided: Vec<TokenTold>,
+    pub decided: Vec<TokenResponse>,
     /// Why the table could not be read on.
     pub error: Option<CallError>,
 }
@@ -58,16 +56,13 @@ pub struct Reconciled {
 /// What was decided on a token that does not stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TokenTold {
-    /// What it is for, and whose it is.
+pub struct TokenResponse {
     pub coordinate: String,
     /// The reservation that became the token.
     pub reservation: String,
-    /// The resource that holds it.
     pub resource: String,
     /// `deleted`, `already-gone`, `changed`, `would-delete` or `failed`.
     pub decision: &'static str,
-    /// Why.
     pub why: String,
 }
 
@@ -88,8 +83,8 @@ impl TokenSweeper {
             let until = began + deadline.saturating_duration_since(began) / 4 * 3;
             let answers = self.ask(emr, &clusters, now, until, &mut run).await;
             let resource = |token: &Token| answers.get(&token.resource).copied().unwrap_or(Resource::Unknown);
-            let doomed = run.doom(clusters, |token| sweep::reconcile(token, resource(token), now));
-            self.carry_out(&doomed, now, deadline, &mut run).await;
+            let to_delete = run.select_for_deletion(clusters, |token| sweep::reconcile(token, resource(token), now));
+            self.carry_out(&to_delete, now, deadline, &mut run).await;
         }
         run.complete &= run.report.not_deleted == 0;
         run.report.incomplete = usize::from(!run.complete);
@@ -133,15 +128,15 @@ impl TokenSweeper {
     ) -> Vec<Token> {
         for error in &page.corrupt {
             run.report.corrupt += 1;
-            tracing::error!(error = causes(error), "no token");
+            tracing::error!(error = causes(error), "item is not a valid token");
         }
         run.report.pages += 1;
         run.report.tokens += page.tokens.len();
         run.report.undated += page.tokens.iter().filter(|token| token.expires.is_none()).count();
         let asks = |token: &Token| self.clusters.is_some() && !token.is_expired(now) && is_cluster_id(&token.resource);
         let (clusters, others): (Vec<_>, Vec<_>) = page.tokens.iter().cloned().partition(asks);
-        let doomed = run.doom(others, |token| sweep::reconcile(token, Resource::Unknown, now));
-        self.carry_out(&doomed, now, deadline, run).await;
+        let to_delete = run.select_for_deletion(others, |token| sweep::reconcile(token, Resource::Unknown, now));
+        self.carry_out(&to_delete, now, deadline, run).await;
         clusters
     }
 
@@ -180,26 +175,33 @@ impl TokenSweeper {
         answers
     }
 
-    async fn carry_out(&self, doomed: &[(Token, Reason)], now: EpochMillis, deadline: Instant, run: &mut Reconciled) {
+    async fn carry_out(
+        &self,
+        to_delete: &[(Token, Reason)],
+        now: EpochMillis,
+        deadline: Instant,
+        run: &mut Reconciled,
+    ) {
         if self.dry_run {
-            run.report.would_delete += doomed.len();
-            for (token, reason) in doomed {
-                run.tell(token, *reason, "would-delete");
+            run.report.would_delete += to_delete.len();
+            for (token, reason) in to_delete {
+                run.emit(token, *reason, "would-delete");
             }
             return;
         }
         let mut removals = Removals::default();
-        for ((token, reason), removal) in for_each((self, now), doomed, Self::delete, deadline, self.concurrency).await
+        for ((token, reason), removal) in
+            for_each((self, now), to_delete, Self::delete, deadline, self.concurrency).await
         {
             match removal {
                 Ok(removal) => {
                     removals.count(removal);
-                    run.tell(token, *reason, name(removal));
+                    run.emit(token, *reason, name(removal));
                 }
                 Err(error) => {
                     run.report.not_deleted += 1;
                     tracing::warn!(resource = token.resource, error = causes(&error), "token not deleted");
-                    run.tell(token, *reason, "failed");
+                    run.emit(token, *reason, "failed");
                 }
             }
         }
@@ -208,9 +210,7 @@ impl TokenSweeper {
 }
 
 impl Reconciled {
-    /// As it is answered.
-    #[must_use]
-    pub fn told(&self) -> Answer {
+    pub fn response(&self) -> Answer {
         Answer::Reconcile {
             tokens: self.report.tokens,
             deleted: self.report.deleted,
@@ -220,8 +220,12 @@ impl Reconciled {
     }
 
     /// Decides on tokens, and counts; those that go.
-    fn doom(&mut self, tokens: Vec<Token>, decide: impl Fn(&Token) -> Option<Reason>) -> Vec<(Token, Reason)> {
-        let mut doomed = Vec::new();
+    fn select_for_deletion(
+        &mut self,
+        tokens: Vec<Token>,
+        decide: impl Fn(&Token) -> Option<Reason>,
+    ) -> Vec<(Token, Reason)> {
+        let mut to_delete = Vec::new();
         for token in tokens {
             let reason = decide(&token);
             match reason {
@@ -229,12 +233,12 @@ impl Reconciled {
                 Some(Reason::Expired) => self.report.expired += 1,
                 Some(Reason::Ended) => self.report.forgotten += 1,
             }
-            doomed.extend(reason.map(|reason| (token, reason)));
+            to_delete.extend(reason.map(|reason| (token, reason)));
         }
-        doomed
+        to_delete
     }
 
-    fn tell(&mut self, token: &Token, reason: Reason, decision: &'static str) {
+    fn emit(&mut self, token: &Token, reason: Reason, decision: &'static str) {
         let why = match (reason, token.expires) {
             (Reason::Ended, _) => "EMR says that the cluster has ended".to_owned(),
             (Reason::Expired, Some(expires)) => format!("it expired at {expires}, in epoch seconds"),
@@ -244,7 +248,7 @@ impl Reconciled {
         let resource = token.resource.clone();
         tracing::info!(coordinate, reservation, resource, decision, why, "token reconciled");
         if self.decided.len() < TOLD {
-            self.decided.push(TokenTold { coordinate, reservation, resource, decision, why });
+            self.decided.push(TokenResponse { coordinate, reservation, resource, decision, why });
         }
     }
 }

@@ -18,7 +18,7 @@ tidegate_lambda::report! {
     pub struct Report {
         /// Events delivered.
         events,
-        /// Messages and events that are none, or have no time where one is needed: they come to nothing.
+        /// Malformed messages and events.
         malformed,
         /// Events of which no processor can say what has ended.
         unprocessable,
@@ -81,10 +81,10 @@ impl Report {
         self.events += 1;
         match decision {
             Decision::NoEnd => self.no_end += 1,
-            Decision::Concluded(Outcome::Deleted, _) => self.ended += 1,
-            Decision::Concluded(Outcome::AlreadyGone, _) => self.gone += 1,
-            Decision::Concluded(Outcome::Early, _) => self.early += 1,
-            Decision::Concluded(Outcome::Untracked, _) => self.untracked += 1,
+            Decision::Decided(Outcome::Deleted, _) => self.ended += 1,
+            Decision::Decided(Outcome::AlreadyGone, _) => self.gone += 1,
+            Decision::Decided(Outcome::Early, _) => self.early += 1,
+            Decision::Decided(Outcome::Untracked, _) => self.untracked += 1,
             Decision::Found(_) => self.dry_run += 1,
             Decision::Failed(Failure::Malformed(_) | Failure::Timeless) => self.malformed += 1,
             Decision::Failed(Failure::Unprocessable(_)) => self.unprocessable += 1,

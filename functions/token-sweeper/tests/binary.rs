@@ -43,7 +43,6 @@ async fn put(function: &Process, reservation: &str, resource: &str, expires_in: 
         .unwrap();
 }
 
-/// The reservations that are left.
 async fn left(function: &Process) -> Vec<String> {
     let scan = function.services.dynamodb.scan().table_name(TokenTables::of(BASE.1).non_fungible);
     let items = scan.consistent_read(true).send().await.unwrap().items.unwrap_or_default();
@@ -91,7 +90,7 @@ fn ids(batch: &Value) -> Vec<&Value> {
 }
 
 /// What is answered to the end of the cluster.
-fn told(decision: &str, why: &str, deleted: usize) -> Value {
+fn response(decision: &str, why: &str, deleted: usize) -> Value {
     json!({
         "event": "6f1c2b7e-0000-4000-8000-000000000001", "processor": "emr-cluster", "resource": CLUSTER,
         "decision": decision, "why": why, "deleted": deleted,
@@ -104,10 +103,10 @@ async fn an_end_takes_its_tokens_and_is_told() {
     put(&function, "r-1", CLUSTER, 60).await;
     put(&function, "r-2", CLUSTER, 60).await;
     put(&function, "r-3", "j-RUNNING", 60).await;
-    check(&mut function, &event("emr-cluster.json"), told("deleted", "the resource has ended", 2)).await;
+    check(&mut function, &event("emr-cluster.json"), response("deleted", "the resource has ended", 2)).await;
     assert_eq!(left(&function).await, ["r-3"]);
     // The payload is of long ago, so nothing is waited for.
-    let untracked = told("untracked", "no token, and none is to be expected", 0);
+    let untracked = response("untracked", "no token, and none is to be expected", 0);
     check(&mut function, &event("emr-cluster.json"), untracked).await;
 }
 
@@ -147,7 +146,7 @@ async fn a_dry_run_deletes_nothing() {
     let mut function = start(&[("DRY_RUN", "true")]).await;
     put(&function, "ended", CLUSTER, 60).await;
     put(&function, "expired", "j-1", -1).await;
-    let found = told("would-delete", "the resource has ended; a dry run leaves its tokens (1)", 0);
+    let found = response("would-delete", "the resource has ended; a dry run leaves its tokens (1)", 0);
     check(&mut function, &event("emr-cluster.json"), found).await;
     let (_, answer) = function.invoke(&event("reconcile.json")).await.unwrap();
     assert_eq!((&answer["deleted"], &answer["decided"][0]["decision"]), (&json!(0), &json!("would-delete")));

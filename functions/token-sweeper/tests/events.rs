@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf};
 use serde_json::Value;
 use tidegate_aws::{
     event::{BusEvent, MalformedEvent},
-    processors::{Processors, Told, Unprocessable},
+    processors::{Processors, Reading, Unprocessable},
 };
 use token_sweeper::event::Event;
 
@@ -34,7 +34,7 @@ fn there_are_two_events_for_each_processor() {
     for declared in declared.as_array().unwrap() {
         let name = declared["name"].as_str().unwrap();
         let end = event(&format!("{name}.json")).unwrap();
-        assert!(matches!(processors.read(&end), Ok(Told::Ended { processor, .. }) if processor == name), "{name}");
+        assert!(matches!(processors.read(&end), Ok(Reading::Ended { processor, .. }) if processor == name), "{name}");
         assert!(end.time().is_some() && end.id().is_some(), "{name}");
         let malformed = event(&format!("{name}-without-id.json")).unwrap();
         assert!(matches!(processors.read(&malformed), Err(Unprocessable::Id { .. })), "{name}");
@@ -45,9 +45,9 @@ fn there_are_two_events_for_each_processor() {
 fn events_that_are_no_ends() {
     let processors = Processors::built_in().unwrap();
     let running = event("ec2-instance-running.json").unwrap();
-    assert_eq!(processors.read(&running), Ok(Told::Nothing { processor: "ec2-instance" }));
+    assert_eq!(processors.read(&running), Ok(Reading::NotAnEnd { processor: "ec2-instance" }));
     let failed = event("glue-job-failed.json").unwrap();
-    assert_eq!(processors.read(&failed), Ok(Told::Nothing { processor: "glue-job" }));
+    assert_eq!(processors.read(&failed), Ok(Reading::NotAnEnd { processor: "glue-job" }));
     let unknown = event("unknown-source.json").unwrap();
     assert!(matches!(processors.read(&unknown), Err(Unprocessable::Unknown { .. })));
     assert!(matches!(event("without-source.json"), Err(MalformedEvent::Source)));

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use aws_lambda_events::streams::DynamoDbEventResponse;
 use tidegate_aws::{
-    batch::{Batch, Parcel},
+    batch::{Batch, FailedRecord},
     dead_letters::DeadLetterQueue,
     parking::{BatchError, Parked, answer, park_all},
     snapshots::Snapshots,
@@ -31,7 +31,6 @@ pub struct UsageRollup {
 /// How one batch ended.
 #[derive(Debug)]
 pub struct Handled {
-    /// What was done.
     pub report: Report,
     /// The lowest failed sequence number, if any: everything from there is delivered again.
     ///
@@ -85,7 +84,7 @@ impl UsageRollup {
         failures
     }
 
-    async fn park<'p, 'a>(&'p self, records: &'p [Parcel<'a>], deadline: Instant) -> Parked<'p, 'a> {
+    async fn park<'p, 'a>(&'p self, records: &'p [FailedRecord<'a>], deadline: Instant) -> Parked<'p, 'a> {
         park_all(self.dead_letters.as_ref(), records, deadline, self.concurrency).await
     }
 }

@@ -8,13 +8,10 @@ use crate::handler::UsageRollup;
 
 impl UsageRollup {
     /// Handles the batch, and tells what it came to.
-    ///
-    /// # Errors
-    /// [`Diagnostic`], Lambda's own kind, if no single record can be reported.
     pub async fn invoke(&self, invocation: Invocation<'_, StreamEvent>) -> Result<DynamoDbEventResponse, Diagnostic> {
-        let (batch, _, deadline, teller) = invocation.into_parts();
+        let (batch, _, deadline, emitter) = invocation.into_parts();
         let handled = self.handle(&batch, deadline).await;
-        teller.tell("batch", handled.report);
+        emitter.emit("batch", handled.report);
         handled.answer.map_err(|error| diagnostic("BatchError", &error))
     }
 }

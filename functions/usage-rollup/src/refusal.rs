@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tidegate_aws::{
-    batch::Parcel,
+    batch::FailedRecord,
     dead_letters::DeadLetter,
     snapshots,
     stream::{StreamEvent, sequence_number},
@@ -22,24 +22,24 @@ pub(crate) fn missing_records<'a>(
     event: &'a StreamEvent,
     refusals: &[Refusal<'_>],
     redelivered_from: Option<SequenceNumber>,
-) -> Vec<Parcel<'a>> {
+) -> Vec<FailedRecord<'a>> {
     if refusals.is_empty() {
         return Vec::new();
     }
     let records = event.records.iter().map(|record| record.get());
     let records: HashMap<_, _> = records.filter_map(|record| Some((sequence_number(record)?, record))).collect();
-    let mut parcels = Vec::new();
+    let mut failed_records = Vec::new();
     for Refusal { postings, reason } in refusals {
         for posting in postings {
             let snapshot = snapshots::describe(posting.snapshot());
             let settled = posting.sequences().filter(|sequence| redelivered_from.is_none_or(|from| *sequence < from));
             let missing = settled.filter_map(|sequence| Some((sequence, *records.get(&sequence)?)));
-            parcels.extend(missing.map(|(sequence, record)| Parcel {
+            failed_records.extend(missing.map(|(sequence, record)| FailedRecord {
                 changes_before: 0,
                 sequence: Some(sequence),
                 letter: DeadLetter { record, reason: reason.clone(), snapshot: Some(snapshot.clone()) },
             }));
         }
     }
-    parcels
+    failed_records
 }

@@ -49,7 +49,6 @@ tidegate_lambda::report! {
 }
 
 impl Report {
-    /// Counts what a batch consists of.
     pub(crate) fn count_batch(&mut self, batch: &Batch<'_>) {
         self.not_ours = batch.not_ours;
         self.changes = batch.changes.len();

@@ -12,7 +12,6 @@ use crate::{
     stream::{DecodeError, Record, StreamEvent, StreamImage, decode, sequence_number},
 };
 
-/// A batch, decoded.
 #[derive(Debug)]
 pub struct Batch<'a, I = Counters<'a>> {
     /// Records of items that are no buckets.
@@ -20,12 +19,12 @@ pub struct Batch<'a, I = Counters<'a>> {
     /// Changes of buckets, in stream order.
     pub changes: Vec<BucketChange<'a, I>>,
     /// Records that cannot be decoded, in stream order.
-    pub poison: Vec<Parcel<'a>>,
+    pub poison: Vec<FailedRecord<'a>>,
 }
 
 /// A record to be parked.
 #[derive(Debug)]
-pub struct Parcel<'a> {
+pub struct FailedRecord<'a> {
     /// How many changes of the batch come before it.
     pub changes_before: usize,
     /// `None` if the record has none that could be reported.
@@ -34,7 +33,6 @@ pub struct Parcel<'a> {
     pub letter: DeadLetter<'a>,
 }
 
-/// A way to decode one record.
 pub type Decode<'a, I> = fn(&'a str) -> Result<Record<'a, I>, DecodeError>;
 
 /// The table's stream does not show what the function needs. No record of it can be processed until somebody configures
@@ -47,9 +45,6 @@ pub struct MisconfiguredStream {
 
 impl<'a, I: StreamImage<'a>> Batch<'a, I> {
     /// Decodes each record of an event.
-    ///
-    /// # Errors
-    /// [`MisconfiguredStream`] if the stream does not show both images of a change.
     pub fn decode(event: &'a StreamEvent) -> Result<Self, MisconfiguredStream> {
         Self::decode_by(event, decode)
     }
@@ -57,9 +52,6 @@ impl<'a, I: StreamImage<'a>> Batch<'a, I> {
 
 impl<'a, I> Batch<'a, I> {
     /// The same by another way to decode a record. A record whose decoding panics is poison like any other.
-    ///
-    /// # Errors
-    /// As [`Batch::decode`].
     pub fn decode_by(event: &'a StreamEvent, decode: Decode<'a, I>) -> Result<Self, MisconfiguredStream> {
         let mut batch = Self { not_ours: 0, changes: Vec::with_capacity(event.records.len()), poison: Vec::new() };
         for record in event.records.iter().map(|record| record.get()) {
@@ -76,7 +68,7 @@ impl<'a, I> Batch<'a, I> {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "decoding it panicked".to_owned(),
             };
-            batch.poison.push(Parcel {
+            batch.poison.push(FailedRecord {
                 changes_before: batch.changes.len(),
                 sequence: sequence_number(record),
                 letter: DeadLetter { record, reason, snapshot: None },

@@ -26,7 +26,6 @@ use crate::{
     transaction::Transaction,
 };
 
-/// An item, attribute by attribute.
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
 /// The bucket items of a table.
@@ -39,7 +38,6 @@ pub struct Buckets {
 /// What became of a conditional write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was done.
     Written,
     /// The item has changed since it was read, or a transaction holds it. Nothing was written.
     Lost,
@@ -47,9 +45,9 @@ pub enum Outcome {
 
 /// How fresh a read must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Freshness {
+pub enum Consistency {
     /// All writes that have succeeded are in it.
-    Consistent,
+    Strong,
     /// It may be a second old, and costs half.
     Eventual,
 }
@@ -72,15 +70,11 @@ const READ: usize = 100;
 
 impl Buckets {
     /// The buckets in `table`.
-    #[must_use]
     pub fn new(client: Client, table: impl Into<String>) -> Self {
         Self { client, table: table.into() }
     }
 
     /// Credits and trims a shard that was `seen`.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not do it.
     pub async fn refill(
         &self,
         key: &BucketKey<'_>,
@@ -106,9 +100,6 @@ impl Buckets {
     }
 
     /// Writes what shard 0 says to a shard that was `seen`.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not do it.
     pub async fn align(
         &self,
         key: &BucketKey<'_>,
@@ -148,9 +139,6 @@ impl Buckets {
     }
 
     /// Gives a bucket, of which `shards` were read, all the shards of a plan: one transaction.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not do it.
     pub async fn increase_shards(
         &self,
         key: &BucketKey<'_>,
@@ -192,9 +180,6 @@ impl Buckets {
     }
 
     /// Moves tokens from one shard of a bucket, of which `shards` were read, to another: one transaction.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not do it.
     pub async fn move_tokens(
         &self,
         key: &BucketKey<'_>,
@@ -233,19 +218,16 @@ impl Buckets {
     }
 
     /// Reads some shards of a bucket.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not answer.
     pub async fn read(
         &self,
         key: &BucketKey<'_>,
         shards: Range<u32>,
-        freshness: Freshness,
+        freshness: Consistency,
     ) -> Result<Shards, StoreError> {
         let keys: Vec<_> = shards.map(|shard| item_key(&key.at(Shard::new(shard)))).collect();
         let mut read = Shards::default();
         for keys in keys.chunks(READ) {
-            let is_consistent = freshness == Freshness::Consistent;
+            let is_consistent = freshness == Consistency::Strong;
             for item in batch_get(&self.client, &self.table, keys.to_vec(), is_consistent).await? {
                 read.take(item);
             }
@@ -269,7 +251,6 @@ impl Buckets {
 
 impl Shards {
     /// The source of truth, if it is there.
-    #[must_use]
     pub fn zero(&self) -> Option<&BucketState<'static>> {
         self.states.get(&Shard::ZERO)
     }

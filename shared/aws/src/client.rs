@@ -30,7 +30,6 @@ pub async fn config_from_env() -> SdkConfig {
 }
 
 /// How calls are tried again.
-#[must_use]
 pub fn retries() -> RetryConfig {
     RetryConfig::standard()
         .with_max_attempts(ATTEMPTS)
@@ -39,20 +38,15 @@ pub fn retries() -> RetryConfig {
 }
 
 /// How long one attempt of a call may take.
-#[must_use]
 pub fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).operation_attempt_timeout(ATTEMPT_TIMEOUT).build()
 }
 
-/// A client of DynamoDB.
-#[must_use]
 pub fn dynamodb(config: &SdkConfig) -> aws_sdk_dynamodb::Client {
     let config = aws_sdk_dynamodb::config::Builder::from(config).retry_partition(no_shared_quota("dynamodb")).build();
     aws_sdk_dynamodb::Client::from_conf(config)
 }
 
-/// A client of SQS.
-#[must_use]
 pub fn sqs(config: &SdkConfig) -> aws_sdk_sqs::Client {
     let config = aws_sdk_sqs::config::Builder::from(config).retry_partition(no_shared_quota("sqs")).build();
     aws_sdk_sqs::Client::from_conf(config)
@@ -62,7 +56,6 @@ pub fn sqs(config: &SdkConfig) -> aws_sdk_sqs::Client {
 /// reckoned where S3 asks for one.
 ///
 /// AWS: [data integrity protections](https://docs.aws.amazon.com/sdkref/latest/guide/feature-dataintegrity.html).
-#[must_use]
 pub fn s3(config: &SdkConfig, force_path_style: bool) -> aws_sdk_s3::Client {
     let config = aws_sdk_s3::config::Builder::from(config)
         .retry_partition(no_shared_quota("s3"))
@@ -74,7 +67,6 @@ pub fn s3(config: &SdkConfig, force_path_style: bool) -> aws_sdk_s3::Client {
 }
 
 /// The same client of S3, for reads of which each is one of many: it soon gives up what cannot be read.
-#[must_use]
 pub fn s3_reads(client: &aws_sdk_s3::Client) -> aws_sdk_s3::Client {
     let retries = client.config().retry_config().cloned().unwrap_or_else(retries).with_max_attempts(READ_ATTEMPTS);
     aws_sdk_s3::Client::from_conf(client.config().to_builder().retry_config(retries).build())
@@ -82,7 +74,6 @@ pub fn s3_reads(client: &aws_sdk_s3::Client) -> aws_sdk_s3::Client {
 
 /// A client of EMR, which is asked for many clusters and throttles soon: it backs off for longer, all its
 /// calls share a quota of retries, and what fails is left for another time.
-#[must_use]
 pub fn emr(config: &SdkConfig) -> aws_sdk_emr::Client {
     let retries = RetryConfig::standard().with_max_attempts(EMR_ATTEMPTS).with_initial_backoff(EMR_BACKOFF);
     let timeouts = timeouts().to_builder().operation_attempt_timeout(EMR_ATTEMPT_TIMEOUT).build();

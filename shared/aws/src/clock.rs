@@ -1,4 +1,4 @@
-//! The one place that reads the time of day. Everything else is told.
+//! The only module that reads the system clock. All other code takes the time as an argument.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,9 +6,6 @@ use tidegate_domain::time::{EpochMillis, OutOfCalendar};
 use tokio::time::Instant;
 
 /// The present moment.
-///
-/// # Errors
-/// [`OutOfCalendar`] if the system's clock is set before 1970 or after the year 9998.
 pub fn now() -> Result<EpochMillis, OutOfCalendar> {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     let now = SystemTime::now();
@@ -26,11 +23,8 @@ const WITHOUT_DEADLINE: Duration = Duration::from_secs(30);
 /// The moment by which an invocation must begin to answer, if Lambda ends it `deadline` milliseconds
 /// after the epoch.
 ///
-/// Nobody is invoked after the deadline, so one that has passed is none: cargo-lambda's emulator says
-/// 1970. An invocation then has 30 seconds.
-///
-/// # Errors
-/// [`OutOfCalendar`] if the system's clock is set before 1970 or after the year 9998.
+/// A deadline in the past counts as missing, because cargo-lambda's emulator sends 1970. The invocation then has 30
+/// seconds.
 pub fn answer_by(deadline: u64) -> Result<Instant, OutOfCalendar> {
     Ok(Instant::now() + time_to_work(deadline, now()?))
 }

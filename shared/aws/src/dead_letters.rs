@@ -23,19 +23,15 @@ pub struct DeadLetter<'a> {
     pub record: &'a str,
     /// Why it cannot be processed: message attribute `reason`.
     pub reason: String,
-    /// The one snapshot that lacks the record, as `PK SK`; all of them do if there is none: message
-    /// attribute `snapshot`.
+    /// The only snapshot that misses the record, as `PK SK`: message attribute `snapshot`. `None` if all snapshots miss it.
     pub snapshot: Option<String>,
 }
 
 /// A message of the queue, which nobody else is given for as long as was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Its id.
     pub id: String,
-    /// Its text.
     pub body: String,
-    /// Its attributes that are texts.
     pub attributes: HashMap<String, String>,
     receipt: String,
 }
@@ -66,15 +62,11 @@ const CALLS: usize = 128;
 
 impl DeadLetterQueue {
     /// The queue at this URL, for the letters of `function`.
-    #[must_use]
     pub fn new(client: Client, url: impl Into<String>, function: &'static str) -> Self {
         Self { client, url: url.into(), function }
     }
 
     /// Parks a record. A batch that is delivered again parks its records again, as equal messages.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the queue does not take the message.
     pub async fn park(&self, letter: &DeadLetter<'_>) -> Result<(), StoreError> {
         let refused = |source: BuildError| StoreError::Refused { operation: "SendMessage", source: source.into() };
         let reason = letter.reason.chars().take(REASON_LENGTH).collect();
@@ -94,9 +86,6 @@ impl DeadLetterQueue {
 
     /// Up to ten messages, which are hidden from other receivers for `hidden`. An empty result does not mean that the
     /// queue is empty: `wait` is how long the queue looks for messages.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the queue does not respond.
     pub async fn receive(&self, hidden: Duration, wait: Duration) -> Result<Vec<Message>, StoreError> {
         let received = self
             .client
@@ -110,8 +99,8 @@ impl DeadLetterQueue {
         Ok(received.messages.unwrap_or_default().into_iter().map(Message::of).collect())
     }
 
-    /// Deletes messages for good. A queue accepts the deletion of a message whose time has passed and may not delete it,
-    /// so this first makes sure that it has not.
+    /// Deletes messages. SQS may ignore a deletion after the visibility timeout and still report success, so this first
+    /// extends the timeout.
     ///
     /// AWS: [DeleteMessage](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html).
     pub async fn delete(&self, messages: Vec<Message>) -> Vec<(Message, Result<(), StoreError>)> {
@@ -128,12 +117,12 @@ impl DeadLetterQueue {
     }
 
     /// Makes messages visible to others at once.
-    pub async fn give_back(&self, messages: Vec<Message>) -> Vec<(Message, Result<(), StoreError>)> {
-        let give_back = async |message: Message| {
+    pub async fn make_visible(&self, messages: Vec<Message>) -> Vec<(Message, Result<(), StoreError>)> {
+        let make_visible = async |message: Message| {
             let given = self.hide(&message, Duration::ZERO).await;
             (message, given)
         };
-        stream::iter(messages).map(give_back).buffer_unordered(CALLS).collect().await
+        stream::iter(messages).map(make_visible).buffer_unordered(CALLS).collect().await
     }
 
     /// Hides a message for that long from now on. Fails when the message's time has passed.

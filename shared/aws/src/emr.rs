@@ -13,7 +13,6 @@ pub struct Clusters {
 
 impl Clusters {
     /// The clusters that this client sees.
-    #[must_use]
     pub const fn new(client: Client) -> Self {
         Self { client }
     }
@@ -22,9 +21,6 @@ impl Clusters {
     ///
     /// AWS: [DescribeCluster](https://docs.aws.amazon.com/emr/latest/APIReference/API_DescribeCluster.html),
     /// [cluster states](https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-overview.html).
-    ///
-    /// # Errors
-    /// [`StoreError`] if EMR does not answer, for instance because it is asked too often.
     pub async fn find(&self, id: &str) -> Result<Resource, StoreError> {
         match self.client.describe_cluster().cluster_id(id).send().await {
             Ok(answer) => {
@@ -40,7 +36,6 @@ impl Clusters {
 }
 
 /// Whether this can be the id of an EMR cluster, like `j-1YONHTCP3YZKC`.
-#[must_use]
 pub fn is_cluster_id(id: &str) -> bool {
     id.strip_prefix("j-").is_some_and(|rest| {
         !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The service will refuse the same request for ever, for instance because an item is too large.
-    #[error("{operation} was refused for good")]
+    #[error("{operation} was rejected and will not succeed on retry")]
     Refused {
         /// The operation's name.
         operation: &'static str,
@@ -25,17 +25,16 @@ pub enum StoreError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// An item holds a value that its writers do not write.
-    #[error("attribute {attribute} of {item} holds {value}, which it cannot hold")]
+    #[error("attribute {attribute} of {item} has the invalid value {value}")]
     Corrupt {
         /// The item's key.
         item: String,
         /// The attribute's name.
         attribute: String,
-        /// The value.
         value: String,
     },
     /// A condition failed, but the item that came back fulfils it.
-    #[error("a condition on {item} failed for no visible reason")]
+    #[error("a condition on {item} failed, but the returned item satisfies it")]
     Unexplained {
         /// The item's key.
         item: String,
@@ -44,13 +43,12 @@ pub enum StoreError {
 
 impl StoreError {
     /// Whether the same request may succeed later. If not, it must be parked, or it blocks its shard.
-    #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Unexplained { .. })
     }
 
-    /// Judges an SDK error by its code. What is not known to be permanent is retryable: a missing
-    /// permission or a wrong table is mended while the stream keeps the records.
+    /// Judges an SDK error by its code. Unknown errors are retryable: an operator can fix
+    /// a permission or a table name while the stream keeps the records.
     pub(crate) fn from_sdk<E, R>(operation: &'static str, error: SdkError<E, R>) -> Self
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
@@ -87,7 +85,6 @@ pub enum CallError {
 
 impl CallError {
     /// Whether the same call may succeed later.
-    #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Deadline | Self::NoQueue | Self::Unproven => true,
@@ -98,7 +95,6 @@ impl CallError {
 }
 
 /// An error and what caused it, in one line.
-#[must_use]
 pub fn causes(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut source = error.source();

@@ -16,10 +16,8 @@ pub struct BusEvent {
 /// Why something is no event.
 #[derive(Debug, thiserror::Error)]
 pub enum MalformedEvent {
-    /// It is not JSON.
     #[error("the event is not JSON")]
     Json(#[from] serde_json::Error),
-    /// It is not an object.
     #[error("the event is {0}: expected an object")]
     Shape(&'static str),
     /// It does not say where it is from.
@@ -27,29 +25,16 @@ pub enum MalformedEvent {
     Source,
     /// A part of its envelope cannot be.
     #[error("{key} is {value}: expected {expected}")]
-    Part {
-        /// Which part.
-        key: &'static str,
-        /// Its value, as JSON.
-        value: String,
-        /// What it may be.
-        expected: &'static str,
-    },
+    Part { key: &'static str, value: String, expected: &'static str },
 }
 
 impl BusEvent {
     /// Reads an event's text.
-    ///
-    /// # Errors
-    /// [`MalformedEvent`] if it is none, or without a source.
     pub fn parse(text: &str) -> Result<Self, MalformedEvent> {
         Self::from_json(serde_json::from_str(text)?)
     }
 
     /// Reads an event.
-    ///
-    /// # Errors
-    /// [`MalformedEvent`] if it is none, or without a source.
     pub fn from_json(json: Value) -> Result<Self, MalformedEvent> {
         if !json.is_object() {
             return Err(MalformedEvent::Shape(kind(&json)));
@@ -74,37 +59,31 @@ impl BusEvent {
     }
 
     /// The whole event, as patterns see it.
-    #[must_use]
     pub fn json(&self) -> &Value {
         &self.json
     }
 
     /// Which service, or whose application, it is from.
-    #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
     /// What kind of event it is; `None` if that is not said.
-    #[must_use]
     pub fn detail_type(&self) -> Option<&str> {
         self.json["detail-type"].as_str().filter(|detail_type| !detail_type.is_empty())
     }
 
     /// When it happened; `None` if that is not said.
-    #[must_use]
     pub fn time(&self) -> Option<EpochMillis> {
         self.time
     }
 
     /// The event's own id, which repetitions share; `None` if it has none.
-    #[must_use]
     pub fn id(&self) -> Option<&str> {
         self.json["id"].as_str()
     }
 
     /// What is at the end of a path of keys.
-    #[must_use]
     pub fn at(&self, path: &[String]) -> Option<&Value> {
         path.iter().try_fold(&self.json, |value, key| value.as_object()?.get(key))
     }

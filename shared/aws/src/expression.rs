@@ -110,7 +110,6 @@ pub(crate) fn text(value: impl Into<String>) -> AttributeValue {
     AttributeValue::S(value.into())
 }
 
-/// A number attribute.
 pub(crate) fn number(value: &impl ToString) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }

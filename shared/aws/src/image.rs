@@ -27,10 +27,6 @@ const LIMIT_NUMBERS: [&str; 5] =
     [bucket::TOKENS, bucket::CONSUMED, bucket::CAPACITY, bucket::REFILL_AMOUNT, bucket::REFILL_PERIOD];
 
 /// What an item that was read says of its bucket.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if a number that matters is no integer of 64 bits, or a limit's name cannot
-/// be one.
 #[expect(clippy::implicit_hasher, reason = "the SDK has one kind of map")]
 pub fn image_of(item: &HashMap<String, AttributeValue>) -> Result<BucketImage<'static>, StoreError> {
     let corrupt = |attribute: &str| StoreError::Corrupt {

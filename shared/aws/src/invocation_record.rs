@@ -40,9 +40,6 @@ struct Batch<'a> {
 
 impl InvocationRecord {
     /// Reads an object.
-    ///
-    /// # Errors
-    /// [`NotAnInvocationRecord`] if a part is missing or wrong.
     pub fn parse(bytes: &[u8]) -> Result<Self, NotAnInvocationRecord> {
         let Stored { request_context: RequestContext { function_arn }, payload } = serde_json::from_slice(bytes)?;
         let Batch { records } = serde_json::from_str(&payload)?;
@@ -50,7 +47,6 @@ impl InvocationRecord {
     }
 
     /// Whether the name of the function contains a text, in any case and without `-`.
-    #[must_use]
     pub fn is_of(&self, function: &str) -> bool {
         let plain = |name: &str| name.to_lowercase().replace('-', "");
         plain(&self.function_arn).contains(&plain(function))

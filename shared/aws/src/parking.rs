@@ -7,19 +7,17 @@ use tidegate_domain::sequence::SequenceNumber;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    batch::{MisconfiguredStream, Parcel},
+    batch::{FailedRecord, MisconfiguredStream},
     concurrent::for_each,
     dead_letters::DeadLetterQueue,
     error::{CallError, causes},
 };
 
-/// How parking went.
 #[derive(Debug)]
 pub struct Parked<'p, 'a> {
     /// How many records are in the queue now.
     pub parked: usize,
-    /// The records that are not.
-    pub unparked: Vec<&'p Parcel<'a>>,
+    pub unparked: Vec<&'p FailedRecord<'a>>,
 }
 
 /// Why the whole batch must be delivered again.
@@ -36,13 +34,14 @@ pub enum BatchError {
 /// Parks records, and logs each. Without a queue, none can be.
 pub async fn park_all<'p, 'a>(
     queue: Option<&'p DeadLetterQueue>,
-    parcels: &'p [Parcel<'a>],
+    failed_records: &'p [FailedRecord<'a>],
     deadline: Instant,
     concurrency: NonZeroUsize,
 ) -> Parked<'p, 'a> {
     let mut outcome = Parked { parked: 0, unparked: Vec::new() };
-    for (parcel, result) in for_each(queue, parcels, park, deadline, concurrency).await {
-        let (sequence, reason) = (parcel.sequence.as_ref().map(SequenceNumber::as_str), &parcel.letter.reason);
+    for (failed_record, result) in for_each(queue, failed_records, park, deadline, concurrency).await {
+        let (sequence, reason) =
+            (failed_record.sequence.as_ref().map(SequenceNumber::as_str), &failed_record.letter.reason);
         match result {
             Ok(()) => {
                 outcome.parked += 1;
@@ -50,7 +49,7 @@ pub async fn park_all<'p, 'a>(
             }
             Err(error) => {
                 tracing::error!(sequence, reason, error = causes(&error), "record could not be parked");
-                outcome.unparked.push(parcel);
+                outcome.unparked.push(failed_record);
             }
         }
     }
@@ -59,24 +58,21 @@ pub async fn park_all<'p, 'a>(
 
 async fn park<'p, 'a>(
     queue: Option<&DeadLetterQueue>,
-    parcel: &'p Parcel<'a>,
+    failed_record: &'p FailedRecord<'a>,
     deadline: Instant,
-) -> (&'p Parcel<'a>, Result<(), CallError>) {
-    let Some(queue) = queue else { return (parcel, Err(CallError::NoQueue)) };
+) -> (&'p FailedRecord<'a>, Result<(), CallError>) {
+    let Some(queue) = queue else { return (failed_record, Err(CallError::NoQueue)) };
     if Instant::now() >= deadline {
-        return (parcel, Err(CallError::Deadline));
+        return (failed_record, Err(CallError::Deadline));
     }
-    let parked = timeout_at(deadline, queue.park(&parcel.letter)).await;
-    (parcel, parked.map_err(|_| CallError::Deadline).and_then(|parked| Ok(parked?)))
+    let parked = timeout_at(deadline, queue.park(&failed_record.letter)).await;
+    (failed_record, parked.map_err(|_| CallError::Deadline).and_then(|parked| Ok(parked?)))
 }
 
-/// Names the lowest failure: everything from there is delivered again. An identifier that is null,
-/// empty or unknown would fail the whole batch anyway, and without a reason that anyone could read.
+/// Returns the lowest failed sequence number: Lambda delivers everything from there again. A null, empty or unknown
+/// identifier would make Lambda retry the whole batch without a readable error.
 ///
 /// AWS: [partial batch responses](https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-batchfailurereporting.html).
-///
-/// # Errors
-/// [`BatchError::Unreportable`] if a failure has no sequence number.
 pub fn answer(failures: impl IntoIterator<Item = Option<SequenceNumber>>) -> Result<DynamoDbEventResponse, BatchError> {
     let failures: Vec<_> = failures.into_iter().collect::<Option<_>>().ok_or(BatchError::Unreportable)?;
     let mut response = DynamoDbEventResponse::default();

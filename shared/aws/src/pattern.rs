@@ -28,24 +28,20 @@ use self::{
 /// - Where the pattern has an object, one of the objects must match all of it. If there is none, each
 ///   field in it is absent.
 ///
-/// AWS's own matcher, Event Ruler, is odd in two cases. In a list of objects, a field that must be absent must be so in
-/// all of them, unless a field before it in the alphabet has chosen one. And a field that stands both next
-/// to `$or` and in it need not match both. Here, the rules above hold there too. As for Event Ruler, numbers are equal
-/// however they are spelled: `300` takes `300.0`.
+/// AWS's own matcher, Event Ruler, differs in two cases. In a list of objects, a field that must be absent must be absent
+/// in all objects, unless a field before it in the alphabet has selected one. And a field that is both next to `$or` and
+/// in it need not match both. Here, the rules above hold in these cases too. As for Event Ruler, numbers are equal however
+/// they are written: `300` matches `300.0`.
 #[derive(Clone, Debug)]
 pub struct Pattern(Fields);
 
 impl Pattern {
     /// Reads a pattern.
-    ///
-    /// # Errors
-    /// [`PatternError`] if it is malformed, or has an operator that AWS does not document.
     pub fn parse(pattern: &Value) -> Result<Self, PatternError> {
         parse::pattern(pattern).map(Self)
     }
 
     /// Whether a rule with this pattern takes the event, which it does only of an object.
-    #[must_use]
     pub fn matches(&self, event: &Value) -> bool {
         event.as_object().is_some_and(|event| self.0.match_object(Some(event)))
     }
@@ -61,7 +57,6 @@ pub struct PatternError {
 
 impl PatternError {
     /// The part that is wrong, like `detail.name[0].anything-but`; `pattern` if it is the whole.
-    #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }

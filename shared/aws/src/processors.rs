@@ -1,4 +1,4 @@
-//! Which events tell that a resource has ended, and which one: declared as data.
+//! Which events say that a resource has ended, and which resource: declared as data.
 //!
 //! A processor is an object with these keys:
 //!
@@ -11,8 +11,8 @@
 //! | `id-before` | text before which the id ends, if it is in it |
 //! | `pattern` | an event [`Pattern`] that they must match; without it, each of them is an end |
 //!
-//! An event goes to the processor of its source and detail-type, or else to that of its source alone. If it
-//! does not match that one's pattern, it goes to no other.
+//! An event goes to the processor of its source and detail-type, or else to that of its source alone. If the event does
+//! not match the pattern, no other processor is tried.
 //!
 //! Those that are built in know the states in which EMR clusters and steps, EMR Serverless and EMR on EKS
 //! jobs, Glue jobs and EC2 instances have ended. The retries of the Glue job run `jr_1` are `jr_1_attempt_1` and so on, and
@@ -36,7 +36,6 @@ const BUILT_IN: &str = include_str!("processors.json");
 #[derive(Clone, Debug, Default)]
 pub struct Processors(BTreeMap<Kind, Processor>);
 
-/// One processor.
 #[derive(Clone, Debug)]
 pub struct Processor {
     name: String,
@@ -50,17 +49,13 @@ type Kind = (String, Option<String>);
 
 /// What an event tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told<'a> {
-    /// This resource has ended.
+pub enum Reading<'a> {
     Ended {
-        /// Which processor says so.
         processor: &'a str,
-        /// The resource's id.
         resource: &'a str,
     },
     /// Not an end: the event does not match the pattern.
-    Nothing {
-        /// Which processor says so.
+    NotAnEnd {
         processor: &'a str,
     },
 }
@@ -71,7 +66,6 @@ pub enum Unprocessable {
     /// There is no processor for it.
     #[error("there is no processor for the source {from:?} with the detail-type {detail_type:?}")]
     Unknown {
-        /// Its source.
         from: String,
         /// Its detail-type; empty if it has none.
         detail_type: String,
@@ -79,7 +73,6 @@ pub enum Unprocessable {
     /// It has no id where its processor looks for one.
     #[error("processor {processor:?} finds no id at {path}: {found}")]
     Id {
-        /// Which processor.
         processor: String,
         /// Where it looked.
         path: String,
@@ -91,7 +84,6 @@ pub enum Unprocessable {
 /// Why processors cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidProcessors {
-    /// They are not JSON.
     #[error("not JSON")]
     Json(#[from] serde_json::Error),
     /// They are neither a list nor an object with one.
@@ -102,26 +94,14 @@ pub enum InvalidProcessors {
     Key {
         /// Its name, or its number if it has none.
         processor: String,
-        /// Which key.
         key: String,
-        /// What is wrong.
         problem: String,
     },
-    /// A pattern is malformed.
     #[error("processor {processor}, key pattern")]
-    Pattern {
-        /// Its name.
-        processor: String,
-        /// Where and what.
-        source: PatternError,
-    },
+    Pattern { processor: String, source: PatternError },
 }
 
 impl Processors {
-    /// Those that are built in.
-    ///
-    /// # Errors
-    /// None, which a test proves.
     pub fn built_in() -> Result<Self, InvalidProcessors> {
         let mut processors = Self::default();
         processors.extend(&serde_json::from_str(BUILT_IN)?)?;
@@ -130,9 +110,6 @@ impl Processors {
 
     /// Those that are built in, and those of a text: a list of them, which win over built-in ones of the same source
     /// and detail-type, or `{"replace": true, "processors": [...]}`, which leaves none of those.
-    ///
-    /// # Errors
-    /// [`InvalidProcessors`], which names the processor and the key.
     pub fn parse(text: &str) -> Result<Self, InvalidProcessors> {
         let declared = match serde_json::from_str(text)? {
             Value::Array(list) => Declared { replace: false, list: Value::Array(list) },
@@ -145,10 +122,7 @@ impl Processors {
     }
 
     /// What an event tells.
-    ///
-    /// # Errors
-    /// [`Unprocessable`] if no processor can say.
-    pub fn read<'a>(&'a self, event: &'a BusEvent) -> Result<Told<'a>, Unprocessable> {
+    pub fn read<'a>(&'a self, event: &'a BusEvent) -> Result<Reading<'a>, Unprocessable> {
         let source = event.source().to_owned();
         let typed = event.detail_type().map(|detail_type| (source.clone(), Some(normalised(detail_type))));
         let processor = typed.and_then(|kind| self.0.get(&kind)).or_else(|| self.0.get(&(source.clone(), None)));
@@ -182,14 +156,14 @@ impl Processors {
 }
 
 impl Processor {
-    fn read<'a>(&'a self, event: &'a BusEvent) -> Result<Told<'a>, Unprocessable> {
+    fn read<'a>(&'a self, event: &'a BusEvent) -> Result<Reading<'a>, Unprocessable> {
         let processor = self.name.as_str();
         if self.pattern.as_ref().is_some_and(|pattern| !pattern.matches(event.json())) {
-            return Ok(Told::Nothing { processor });
+            return Ok(Reading::NotAnEnd { processor });
         }
         let found = event.at(&self.id_path);
         match found.and_then(Value::as_str).map(|id| self.resource(id)) {
-            Some(resource) if !resource.is_empty() => Ok(Told::Ended { processor, resource }),
+            Some(resource) if !resource.is_empty() => Ok(Reading::Ended { processor, resource }),
             _ => Err(Unprocessable::Id {
                 processor: processor.to_owned(),
                 path: self.id_path.join("."),

@@ -43,7 +43,6 @@ pub struct Cursor(String);
 /// AWS: [ListObjectsV2](https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html).
 #[derive(Clone, Debug)]
 pub struct Page<T> {
-    /// What is there.
     pub entries: Vec<T>,
     /// Where it goes on, if it does.
     pub next: Option<Cursor>,
@@ -52,11 +51,8 @@ pub struct Page<T> {
 /// A report that was asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fetched {
-    /// It is there.
     Found {
-        /// Which content it has.
         tag: Option<String>,
-        /// What it says.
         content: Content,
     },
     /// It was deleted since it was listed.
@@ -66,18 +62,14 @@ pub enum Fetched {
 /// A summary that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Which content it has.
     pub tag: String,
-    /// What it says.
     pub text: Vec<u8>,
 }
 
 /// What became of a summary that was to replace another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replaced {
-    /// It is there.
     Written {
-        /// Its tag, if it was told.
         tag: Option<String>,
     },
     /// Somebody else has written, deleted or is writing the summary.
@@ -86,22 +78,16 @@ pub enum Replaced {
 
 impl RateFiles {
     /// The reports and summaries in this bucket; `summary` is the summary's name under its prefix.
-    #[must_use]
     pub fn new(client: Client, bucket: String, summary: String) -> Self {
         Self { reads: s3_reads(&client), client, bucket, summary }
     }
 
-    /// The key of the summary of a prefix.
-    #[must_use]
     pub fn summary_key(&self, prefix: &str) -> String {
         format!("{prefix}{}", self.summary)
     }
 
     /// A page of the objects right under a prefix: the reports and the summary, without the empty objects that stand
     /// for folders.
-    ///
-    /// # Errors
-    /// [`StoreError`] if S3 does not answer.
     pub async fn objects(&self, prefix: &str, after: Option<Cursor>) -> Result<Page<Listed>, StoreError> {
         let (objects, _, next) = self.list(prefix, after).await?;
         let is_file = |listed: &Listed| !listed.key.ends_with(SEPARATOR);
@@ -109,9 +95,6 @@ impl RateFiles {
     }
 
     /// A page of the prefixes right under this one.
-    ///
-    /// # Errors
-    /// [`StoreError`] if S3 does not answer.
     pub async fn prefixes(&self, prefix: &str, after: Option<Cursor>) -> Result<Page<String>, StoreError> {
         let (_, entries, next) = self.list(prefix, after).await?;
         Ok(Page { entries, next })
@@ -130,9 +113,6 @@ impl RateFiles {
     }
 
     /// Reads a report, unless it has become too large. It is tried a few times only, since it is one of many.
-    ///
-    /// # Errors
-    /// [`StoreError`] if S3 does not answer.
     pub async fn report(&self, key: &str) -> Result<Fetched, StoreError> {
         let Some(mut found) = get(&self.reads, &self.bucket, key, GetObjectError::is_no_such_key).await? else {
             return Ok(Fetched::Vanished);
@@ -145,13 +125,11 @@ impl RateFiles {
         Ok(Fetched::Found { tag, content })
     }
 
-    /// Reads the summary of a prefix; `None` if there is none. Those who may not list the bucket's keys are told that
-    /// access to a missing one is denied, which is taken for missing, too: [`RateFiles::replace`] then replaces nothing.
+    /// Reads the summary of a prefix; `None` if there is none. Without the permission to list the
+    /// bucket, S3 answers `AccessDenied` for a missing key. That counts as missing too: [`RateFiles::replace`] then replaces
+    /// nothing.
     ///
     /// AWS: [GetObject permissions](https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html#API_GetObject_RequestSyntax).
-    ///
-    /// # Errors
-    /// [`StoreError`] if S3 does not answer.
     pub async fn summary(&self, prefix: &str) -> Result<Option<Stored>, StoreError> {
         let is_missing = |error: &GetObjectError| error.is_no_such_key() || error.code() == Some("AccessDenied");
         let found = get(&self.client, &self.bucket, &self.summary_key(prefix), is_missing).await?;
@@ -167,9 +145,6 @@ impl RateFiles {
     /// Writes the summary of a prefix, if the one with the tag `seen` is still there, or if there still is none.
     ///
     /// A call whose answer was lost is made again, and is then [`Replaced::Lost`] against itself.
-    ///
-    /// # Errors
-    /// [`StoreError`] if S3 does not do it.
     pub async fn replace(&self, prefix: &str, seen: Option<&str>, text: &str) -> Result<Replaced, StoreError> {
         let put = self
             .client

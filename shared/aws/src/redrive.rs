@@ -31,8 +31,8 @@ pub struct Redrive {
     pub snapshots: Snapshots,
     /// Whether nothing is written.
     pub dry_run: bool,
-    /// Whether undecided records are counted, too, of snapshots whose key, `PK SK`, begins like this: a person has found
-    /// that they were not.
+    /// Also counts undecided records of snapshots whose key, `PK SK`, starts with this text. Set it only after a person has
+    /// found that they are missing.
     pub count_undecided: Option<String>,
 }
 
@@ -64,10 +64,6 @@ const MARKER_DAYS: i64 = 30;
 impl Redrive {
     /// Decides on each record of a posting, and counts those that are to be counted. `candidates` says what is known of
     /// each record; a record that it does not name is left out.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not answer, or refuses. Which records were counted is then not known, and the
-    /// call can be repeated.
     pub async fn settle(
         &self,
         posting: &Posting<'_>,

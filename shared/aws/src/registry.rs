@@ -52,9 +52,8 @@ pub struct Entry {
 /// Some entries, in the order of the registry.
 #[derive(Debug)]
 pub struct Page {
-    /// The entries.
     pub entries: Vec<Entry>,
-    /// What is wrong with those that are none of ours.
+    /// Errors of items that are not valid entries.
     pub corrupt: Vec<StoreError>,
     /// Where to read on, if there are more.
     pub next: Option<String>,
@@ -65,15 +64,11 @@ const PAGE: i32 = 100;
 
 impl Registry {
     /// The registry in `table`.
-    #[must_use]
     pub fn new(client: Client, table: impl Into<String>) -> Self {
         Self { client, table: table.into() }
     }
 
     /// Enters a bucket, or that it was given more shards than its entry says.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not do it.
     pub async fn enter(&self, entry: &Entry) -> Result<(), StoreError> {
         let mut expression = Expression::default();
         let (name, value) = expression.set(SHARDS, number(&entry.shards.get()));
@@ -85,9 +80,6 @@ impl Registry {
     }
 
     /// Replaces the check of an entry, unless its bucket was given more shards meanwhile.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not do it.
     pub async fn replace_check(&self, entry: &Entry, check: &SpreadCheck) -> Result<(), StoreError> {
         let mut expression = Expression::default();
         expression.compare(SHARDS, "=", number(&entry.shards.get()));
@@ -96,18 +88,12 @@ impl Registry {
     }
 
     /// A bucket's entry.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not answer, or the entry is not one of ours.
     pub async fn find(&self, bucket: &BucketKey<'_>) -> Result<Option<Entry>, StoreError> {
         let item = self.get(&sort_key(bucket)).await?;
         item.as_ref().map(entry).transpose()
     }
 
     /// The entries behind `after`, or the first ones.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not answer.
     pub async fn page(&self, after: Option<&str>) -> Result<Page, StoreError> {
         let page = self
             .client
@@ -133,9 +119,6 @@ impl Registry {
     }
 
     /// Removes an entry, unless its bucket was given more shards meanwhile.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not do it.
     pub async fn remove(&self, entry: &Entry) -> Result<(), StoreError> {
         let delete = self
             .client
@@ -155,18 +138,12 @@ impl Registry {
     }
 
     /// Where the last repair stopped, if it was not done.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not answer.
     pub async fn stopped(&self) -> Result<Option<String>, StoreError> {
         let item = self.get(&schema::tidegate_sk(REPAIR)).await?;
         Ok(item.and_then(|item| item.get(AFTER)?.as_s().ok().cloned()))
     }
 
     /// Keeps where a repair stopped, or that it was done.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not do it.
     pub async fn stop(&self, after: Option<&str>) -> Result<(), StoreError> {
         let key = key(&schema::tidegate_sk(REPAIR));
         let Some(after) = after else {
@@ -182,9 +159,6 @@ impl Registry {
     ///
     /// It has no version of a Lambda function. With one that is lower than its own, a client would deploy the function
     /// of its own version, or refuse to open the table.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not do it.
     pub async fn enter_version(&self) -> Result<bool, StoreError> {
         if self.get(system::VERSION).await?.is_some() {
             return Ok(false);
@@ -228,7 +202,6 @@ impl Registry {
 }
 
 /// Where an entry is: also what [`Registry::page`] takes and gives.
-#[must_use]
 pub fn sort_key(bucket: &BucketKey<'_>) -> String {
     schema::tidegate_sk(&format!("{SHARDED}{}", schema::bucket_pk(&bucket.at(Shard::ZERO))))
 }

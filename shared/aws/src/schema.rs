@@ -10,28 +10,21 @@
 //! | [`bucket`] | buckets, an item a shard | [`bucket_pk`] | [`bucket::STATE`] |
 //! | [`snapshot`] | usage snapshots | [`entity_pk`] | [`snapshot_sk`] |
 //! | [`config`] | the limits that clients configure | [`system_pk`], [`resource_pk`], [`entity_pk`] | [`config::CONFIG`], [`entity_config_sk`] |
-//! | [`audit`] | who changed which limits | [`audit_pk`] | [`audit_sk`] |
 //! | [`system`] | what concerns all namespaces, and our own items | [`system::PARTITION`] | see there |
 //!
 //! Every partition key begins with a namespace's id and a `/`; no name holds a `#`.
 
-pub mod audit;
-pub mod bucket;
-pub mod config;
-mod indexes;
-mod keys;
 pub mod rates;
-pub mod snapshot;
-pub mod system;
+mod table;
 pub mod tokens;
 
 use tidegate_domain::bucket::{Limit, Shard};
 
-pub(crate) use self::indexes::{INDEXES, Index, IndexScope};
-pub use self::keys::{
-    InvalidBucketKey, audit_pk, audit_sk, bucket_gsi2_sk, bucket_gsi3_sk, bucket_gsi4_sk, bucket_pk, entity_config_sk,
-    entity_pk, namespace_id_sk, namespace_sk, parse_bucket_pk, redriven_pk, redriven_sk, resource_pk, snapshot_gsi2_sk,
-    snapshot_sk, system_pk, tidegate_sk,
+pub(crate) use self::table::{INDEXES, Index, IndexScope};
+pub use self::table::{
+    InvalidBucketKey, bucket, bucket_gsi2_sk, bucket_gsi3_sk, bucket_gsi4_sk, bucket_pk, config, entity_config_sk,
+    entity_pk, namespace_id_sk, namespace_sk, parse_bucket_pk, redriven_pk, redriven_sk, resource_pk, snapshot,
+    snapshot_gsi2_sk, snapshot_sk, system, system_pk, tidegate_sk,
 };
 
 /// The table's partition key.
@@ -64,7 +57,6 @@ pub const RESOURCE: &str = "resource";
 
 /// The attribute of a snapshot that counts a limit's tokens: the limit's own name, or with a `#`
 /// behind it where that is an attribute that the snapshot has anyway.
-#[must_use]
 pub fn snapshot_counter(limit: &Limit<'_>) -> String {
     match limit.as_str() {
         PK | SK | TTL | ENTITY_ID | RESOURCE | snapshot::WINDOW | snapshot::WINDOW_START | snapshot::TOTAL_EVENTS => {
@@ -76,13 +68,11 @@ pub fn snapshot_counter(limit: &Limit<'_>) -> String {
 }
 
 /// The attribute of a snapshot that counts a soft limit's overdrafts.
-#[must_use]
 pub fn snapshot_overdrawn(limit: &Limit<'_>) -> String {
     format!("{limit}{}", snapshot::OVERDRAWN)
 }
 
 /// The attribute of a snapshot that holds a bucket shard's watermark.
-#[must_use]
 pub fn snapshot_watermark(shard: Shard) -> String {
     format!("{}{shard}", snapshot::WATERMARK)
 }

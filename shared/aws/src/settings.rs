@@ -15,7 +15,6 @@ pub enum ConfigError {
     Missing {
         /// The variable's name.
         name: &'static str,
-        /// What it is for.
         purpose: &'static str,
     },
     /// A variable has a value that it cannot have.
@@ -23,9 +22,7 @@ pub enum ConfigError {
     Invalid {
         /// The variable's name.
         name: &'static str,
-        /// Its value.
         value: String,
-        /// What it may be.
         expected: &'static str,
     },
     /// A part of a variable's value is wrong.
@@ -33,7 +30,6 @@ pub enum ConfigError {
     Part {
         /// The variable's name.
         name: &'static str,
-        /// Its value.
         value: String,
         /// Which part, and why.
         source: Box<dyn Error + Send + Sync>,
@@ -46,21 +42,16 @@ pub struct Settings<F>(F);
 
 impl<F: Fn(&str) -> Option<String>> Settings<F> {
     /// Variables as `lookup` finds them, such as [`variable`].
-    #[must_use]
     pub const fn new(lookup: F) -> Self {
         Self(lookup)
     }
 
     /// A variable's value.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<String> {
         (self.0)(name).filter(|value| !value.trim().is_empty())
     }
 
     /// A variable's value, which must be valid.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names the variable and quotes its value.
     pub fn checked(
         &self,
         name: &'static str,
@@ -74,18 +65,12 @@ impl<F: Fn(&str) -> Option<String>> Settings<F> {
     }
 
     /// A variable's value, parsed.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names the variable and quotes its value.
     pub fn parsed<T: FromStr>(&self, name: &'static str, expected: &'static str, default: T) -> Result<T, ConfigError> {
         let Some(value) = self.get(name) else { return Ok(default) };
         value.trim().parse().map_err(|_| ConfigError::Invalid { name, value, expected })
     }
 
     /// A variable's value, parsed and then accepted as what it stands for.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names the variable and quotes its value.
     pub fn accepted<T: FromStr, U>(
         &self,
         name: &'static str,
@@ -102,26 +87,17 @@ impl<F: Fn(&str) -> Option<String>> Settings<F> {
     }
 
     /// `TABLE_NAME`, which is required.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which says what the table is for if it is not set, or quotes the value.
     pub fn table(&self, purpose: &'static str) -> Result<String, ConfigError> {
         const NAME: &str = "TABLE_NAME";
         self.checked(NAME, "a table's name or ARN", table::is_name)?.ok_or(ConfigError::Missing { name: NAME, purpose })
     }
 
     /// `DEAD_LETTER_QUEUE_URL`.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which quotes the value.
     pub fn dead_letter_queue(&self) -> Result<Option<String>, ConfigError> {
         self.checked("DEAD_LETTER_QUEUE_URL", "the URL of an SQS queue", is_url)
     }
 
     /// `WRITE_CONCURRENCY`, or [`DEFAULT_CONCURRENCY`].
-    ///
-    /// # Errors
-    /// [`ConfigError`], which quotes the value.
     pub fn concurrency(&self) -> Result<NonZeroUsize, ConfigError> {
         self.parsed("WRITE_CONCURRENCY", "a whole number above 0", DEFAULT_CONCURRENCY)
     }
@@ -129,7 +105,6 @@ impl<F: Fn(&str) -> Option<String>> Settings<F> {
 
 /// A variable of the process's environment. What is no UTF-8 comes with replacement characters, is
 /// quoted with them, and refused for them.
-#[must_use]
 pub fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }

@@ -33,18 +33,16 @@ pub struct Snapshots {
 /// How a posting went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All of it is in now.
     Posted,
-    /// A part was in already, by another delivery or a write whose answer was lost; now the rest is.
+    /// A part was written before, by another delivery or a write whose response was lost. The rest is written now.
     RemainderPosted,
-    /// All of it was in already, by another delivery or a write whose answer was lost.
+    /// Written before, by another delivery or a write whose response was lost.
     AlreadyPosted,
 }
 
 /// How a posting went, and what it cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// How it went.
     pub outcome: Outcome,
     /// The writes that were made, those whose condition failed among them.
     pub writes: u32,
@@ -52,9 +50,8 @@ pub struct Receipt {
 
 /// A posting that failed, wholly or in part.
 #[derive(Debug, thiserror::Error)]
-#[error("a posting is not in, or not wholly")]
+#[error("a snapshot was not updated, or only partly")]
 pub struct PostError<'a> {
-    /// Why.
     pub source: StoreError,
     /// What is not written, or not known to be.
     pub unposted: Vec<Posting<'a>>,
@@ -78,7 +75,6 @@ pub(crate) const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
 
 impl Snapshots {
     /// The snapshots in `table`, each kept for `retention_days` days after its period has ended.
-    #[must_use]
     pub fn new(client: Client, table: impl Into<String>, retention_days: u16) -> Self {
         Self { client, table: table.into(), retention_days }
     }
@@ -87,9 +83,6 @@ impl Snapshots {
     ///
     /// One write, unless a part of the posting is in already or it comes from more than 64 shards. The
     /// call may be dropped at any moment; what was written stays consistent, and to post again is right.
-    ///
-    /// # Errors
-    /// [`PostError`], with what is to be posted again, or parked if that is of no use.
     pub async fn post<'a>(&self, posting: &Posting<'a>) -> Result<Receipt, PostError<'a>> {
         let mut receipts = Vec::new();
         let mut parts = posting.split(SHARDS_PER_WRITE).into_iter();
@@ -158,9 +151,6 @@ impl Snapshots {
     }
 
     /// The part of a posting that its snapshot does not hold; `None` if it holds all.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the snapshot cannot be read.
     pub async fn missing<'a>(&self, posting: &Posting<'a>) -> Result<Option<Posting<'a>>, StoreError> {
         let item = self.read(posting.snapshot()).await?;
         Ok(posting.beyond(&watermarks(posting, item.as_ref())?))
@@ -254,7 +244,6 @@ pub(crate) fn watermarks(
 }
 
 /// A snapshot's key, as logs and dead letters name it.
-#[must_use]
 pub fn describe(key: &SnapshotKey<'_>) -> String {
     format!("{} {}", schema::entity_pk(&key.namespace, &key.entity), schema::snapshot_sk(key))
 }

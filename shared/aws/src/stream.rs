@@ -30,7 +30,6 @@ pub struct StreamEvent {
     pub records: Vec<Box<RawValue>>,
 }
 
-/// What a record is about.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Record<'a, I = Counters<'a>> {
     /// A change of a bucket item.
@@ -46,17 +45,10 @@ pub trait StreamImage<'a>: Default {
     type Raw: Deserialize<'a>;
 
     /// What the attributes say; `path` leads to the image in the record.
-    ///
-    /// # Errors
-    /// [`DecodeError`] if they say what a bucket cannot be.
     fn read(raw: Self::Raw, path: &str) -> Result<Self, DecodeError>;
 }
 
 /// Decodes one record of a [`StreamEvent`].
-///
-/// # Errors
-/// [`DecodeError`], which is permanent, if the record is not a stream record with both images, or
-/// says of a bucket what a bucket cannot be.
 pub fn decode<'a, I: StreamImage<'a>>(record: &'a str) -> Result<Record<'a, I>, DecodeError> {
     let RawRecord { event_name, source, dynamodb } = match serde_json::from_str::<RawRecord<'a, I::Raw>>(record) {
         Ok(record) => record,
@@ -102,7 +94,6 @@ pub fn decode<'a, I: StreamImage<'a>>(record: &'a str) -> Result<Record<'a, I>, 
 
 /// The sequence number of a record, whatever else is wrong with it; `None` if it has none by which a
 /// batch item failure could name it.
-#[must_use]
 pub fn sequence_number(record: &str) -> Option<SequenceNumber> {
     #[derive(Deserialize)]
     struct Identified<'a> {
@@ -120,7 +111,6 @@ pub fn sequence_number(record: &str) -> Option<SequenceNumber> {
 }
 
 /// The table that a record says it is of; `None` if it says nothing of the kind.
-#[must_use]
 pub fn table_name(record: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Sourced<'a> {
@@ -148,13 +138,11 @@ pub struct DecodeError {
 
 impl DecodeError {
     /// The path of the field, like `dynamodb.NewImage.b_rpm_tc`.
-    #[must_use]
     pub fn field(&self) -> &str {
         &self.field
     }
 
     /// Whether all records of the stream are wrong in this way, until somebody configures it anew.
-    #[must_use]
     pub const fn is_systemic(&self) -> bool {
         self.is_systemic
     }
@@ -225,7 +213,7 @@ struct StringAttribute<'a> {
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Whether a record that cannot be parsed is of an item that is no bucket, so that it is no matter.
+/// Returns whether an unparsable record belongs to another kind of item and can be skipped.
 fn is_foreign(record: &str) -> bool {
     #[derive(Deserialize)]
     struct Keyed<'a> {

@@ -18,13 +18,10 @@ use crate::schema::{INDEXES, Index, IndexScope, PK, SK, TTL};
 /// Why a table could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The description is incomplete.
     #[error("the description of the table is incomplete")]
     Description(#[from] BuildError),
-    /// The table was refused.
     #[error("the table could not be created")]
     Table(#[from] SdkError<CreateTableError>),
-    /// Its time to live was refused.
     #[error("time to live could not be enabled on the table")]
     TimeToLive(#[from] SdkError<UpdateTimeToLiveError>),
 }
@@ -32,16 +29,12 @@ pub enum CreateError {
 /// Whether this can be a table: a name, or an ARN.
 ///
 /// AWS: [naming rules](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html).
-#[must_use]
 pub fn is_name(text: &str) -> bool {
     let name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     text.starts_with("arn:") || ((3..=255).contains(&text.len()) && text.bytes().all(name))
 }
 
 /// Creates the bucket table, with its indexes, its stream of new and old images, and its TTL.
-///
-/// # Errors
-/// [`CreateError`] when the service refuses, for instance because the table exists.
 pub async fn create(client: &Client, name: &str) -> Result<(), CreateError> {
     let attributes = [PK, SK].into_iter().chain(INDEXES.iter().flat_map(Index::own_keys));
     let mut table = client

@@ -32,7 +32,6 @@ pub struct Tokens {
 /// Some tokens, in no order.
 #[derive(Debug)]
 pub struct Page {
-    /// The tokens.
     pub tokens: Vec<Token>,
     /// What is wrong with items that are none.
     pub corrupt: Vec<StoreError>,
@@ -58,16 +57,12 @@ pub const SEGMENTS: i32 = 13;
 
 impl Tokens {
     /// The tokens in `table`, whose `index` finds them by their resource.
-    #[must_use]
     pub fn new(client: Client, table: impl Into<String>, index: impl Into<String>) -> Self {
         Self { client, table: table.into(), index: index.into() }
     }
 
     /// The tokens of a resource behind `after`, or the first ones. The index is a little behind the table: a
     /// token may have been written, deleted or given another resource meanwhile.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not answer.
     pub async fn of_resource(&self, resource: &str, after: Option<Cursor>) -> Result<Page, StoreError> {
         let query = self
             .client
@@ -84,9 +79,6 @@ impl Tokens {
     }
 
     /// The tokens of one of the table's [`SEGMENTS`] behind `after`, or the first ones.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not answer.
     pub async fn page(&self, segment: i32, after: Option<Cursor>) -> Result<Page, StoreError> {
         let scan = self
             .client
@@ -105,9 +97,6 @@ impl Tokens {
     /// Deletes a token that was `seen`, if the reason for it holds still at the moment `now`.
     ///
     /// A call whose answer was lost is made again, and then finds the token gone.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table does not do it.
     pub async fn delete(&self, seen: &Token, reason: Reason, now: EpochMillis) -> Result<Removal, StoreError> {
         let mut expression = Expression::default();
         match reason {
@@ -228,7 +217,7 @@ mod tests {
             let mut item = whole();
             item.remove(attribute);
             let message = token(&item).unwrap_err().to_string();
-            assert_eq!(message, format!("attribute {attribute} of {expect} holds nothing, which it cannot hold"));
+            assert_eq!(message, format!("attribute {attribute} of {expect} has the invalid value nothing"));
         };
         check(RESOURCE_ID, "clusters:1 r-1");
         check(RESERVATION_ID, "clusters:1 ");

@@ -46,9 +46,6 @@ impl<'t> Transaction<'t> {
 
     /// Sends the transaction, and again with jittered backoff while it conflicts with another one or is throttled: the
     /// SDK retries neither. The caller ends this when it takes too long.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the table refuses the transaction, or does not answer.
     pub(crate) async fn send(self, client: &Client) -> Result<Outcome, StoreError> {
         let mut backoff = Backoff::default();
         loop {

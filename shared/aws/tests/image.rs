@@ -67,7 +67,6 @@ fn created(item: &Value) -> Value {
     })
 }
 
-/// The item as the SDK reads it.
 fn sdk_item(item: &Value) -> HashMap<String, AttributeValue> {
     let value = |value: &Value| match value.as_object().unwrap().iter().next().unwrap() {
         (kind, Value::String(text)) if kind == "N" => AttributeValue::N(text.clone()),

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 use tidegate_aws::{
     event::BusEvent,
-    processors::{Processors, Told, Unprocessable},
+    processors::{Processors, Reading, Unprocessable},
 };
 
 fn event(source: &str, detail_type: &str, detail: Value) -> Value {
@@ -18,8 +18,8 @@ fn event(source: &str, detail_type: &str, detail: Value) -> Value {
 fn check(processors: &Processors, event: &Value, expect: Option<&str>) {
     let read = BusEvent::from_json(event.clone()).unwrap();
     let ended = match processors.read(&read).unwrap() {
-        Told::Ended { resource, .. } => Some(resource),
-        Told::Nothing { .. } => None,
+        Reading::Ended { resource, .. } => Some(resource),
+        Reading::NotAnEnd { .. } => None,
     };
     assert_eq!(ended, expect, "{event}");
 }

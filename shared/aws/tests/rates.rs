@@ -7,7 +7,7 @@ use std::{fs, path::Path, time::Duration};
 use tidegate_aws::rates::text::{self, PythonFloat};
 use tidegate_domain::{
     rates::{
-        Cutoff, Field, Judgement, Rate, Rates, Reason, judge, reading::Content, succession::Previous, summary::Summary,
+        Cutoff, Field, Judgement, Rate, Rates, Reason, judge, reading::Content, replacement::Previous, summary::Summary,
     },
     time::EpochMillis,
 };

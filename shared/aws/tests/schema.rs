@@ -154,8 +154,6 @@ fn the_other_items_are_under_these_keys() {
     check(schema::system_pk(&namespace), "TQ5vSMvQTm4/SYSTEM#");
     check(schema::system_pk(&Namespace::new("_").unwrap()), schema::system::PARTITION);
     check(schema::entity_config_sk(&Resource::new("api").unwrap()), "#CONFIG#api");
-    check(schema::audit_pk(&namespace, &Entity::new("user-1").unwrap()), "TQ5vSMvQTm4/AUDIT#user-1");
-    check(schema::audit_sk("01M7Y0FVVZKDWSGYT3C539Y675"), "#AUDIT#01M7Y0FVVZKDWSGYT3C539Y675");
     check(schema::namespace_sk("default"), "#NAMESPACE#default");
     check(schema::namespace_id_sk(&namespace), "#NSID#TQ5vSMvQTm4");
     check(schema::tidegate_sk("keeper"), "#TIDEGATE#keeper");

@@ -74,6 +74,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![warn(missing_docs, clippy::missing_errors_doc, clippy::must_use_candidate)]
+
 pub mod activity;
 pub mod bucket;
 pub mod pressure;

@@ -10,15 +10,15 @@
 //! | [`coverage`] | whether enough of a fleet is known to speak for all of it |
 //! | [`reading`] | which reports must be fetched, and which are known |
 //! | [`rest`] | how often to list an idle job |
-//! | [`succession`] | which summary replaces which |
+//! | [`replacement`] | which summary replaces which |
 //! | [`summary`] | what a fleet is told |
 //! | [`tally`] | [`tally::Tally`]: judgements, summed up in any order |
 
 pub mod cadence;
 pub mod coverage;
 pub mod reading;
+pub mod replacement;
 pub mod rest;
-pub mod succession;
 pub mod summary;
 pub mod tally;
 
@@ -200,7 +200,7 @@ pub fn judge(report: &Report, now: EpochMillis, cutoff: Cutoff) -> Judgement {
 /// A moment given in seconds since the epoch, to the nearest millisecond.
 ///
 /// # Errors
-/// [`Reason`], if it is none; what lies past the calendar's end is in the future for as long as anybody looks.
+/// [`Reason`] if the value is not a time. A time after the end of the calendar counts as in the future.
 pub fn moment(seconds: f64) -> Result<EpochMillis, Reason> {
     if seconds.is_nan() {
         return Err(Reason::NotANumber);

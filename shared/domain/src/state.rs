@@ -135,8 +135,7 @@ impl Share {
         elapsed.saturating_mul(self.refill) / self.per
     }
 
-    /// The shortest time, in milliseconds, at the multiples of which nothing but whole millitokens has
-    /// accrued.
+    /// The shortest interval, in milliseconds, in which a whole number of millitokens accrues.
     #[must_use]
     pub fn grain(&self) -> u128 {
         self.per / gcd(self.refill, self.per)

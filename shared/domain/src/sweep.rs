@@ -25,7 +25,7 @@ pub struct Token {
     pub key: TokenKey,
     /// The resource that holds it; of a reservation, the reservation itself.
     pub resource: String,
-    /// When it expires, in epoch **seconds**; `None` if it does not say so in a way that anyone could read.
+    /// When it expires, in epoch **seconds**; `None` if the attribute is missing or not an integer.
     pub expires: Option<i64>,
 }
 
@@ -128,7 +128,7 @@ pub enum Outcome {
 /// A token that is written later than that leaks until it expires, and so does one that is written behind
 /// another one of its resource that was deleted already.
 #[must_use]
-pub fn conclude(removals: &Removals, age: Duration, grace: Duration) -> Outcome {
+pub fn decide(removals: &Removals, age: Duration, grace: Duration) -> Outcome {
     match removals {
         Removals { deleted: 1.., .. } => Outcome::Deleted,
         removals if removals.found() > 0 => Outcome::AlreadyGone,
@@ -204,8 +204,8 @@ mod tests {
             for removal in found {
                 removals.count(*removal);
             }
-            let concluded = conclude(&removals, Duration::from_secs(age), Duration::from_mins(2));
-            assert_eq!(concluded, expect, "{found:?} after {age} s");
+            let decided = decide(&removals, Duration::from_secs(age), Duration::from_mins(2));
+            assert_eq!(decided, expect, "{found:?} after {age} s");
         };
         check(&[Removal::Deleted], 0, Outcome::Deleted);
         check(&[Removal::AlreadyGone, Removal::Deleted], 500, Outcome::Deleted);

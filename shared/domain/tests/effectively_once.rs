@@ -320,7 +320,6 @@ proptest! {
         prop_assert_eq!(table.snapshots, books);
     }
 
-    /// A posting in parts is the posting.
     #[test]
     fn parts_add_up(events in prop::collection::vec(event(), 1..60), limit in 1..4_usize) {
         let (changes, books) = play(&events);

@@ -10,8 +10,8 @@ use tidegate_domain::{
     rates::{
         Cutoff, Field, Judgement, Rate, Rates, Reason, Report, judge,
         reading::{Listed, MAX_SIZE, Memory, Step, judge_content},
+        replacement::{Previous, Replacement, should_replace},
         rest::LastWrites,
-        succession::{Previous, Succession, succeed},
         tally::Tally,
     },
     time::EpochMillis,
@@ -178,18 +178,14 @@ fn judgement(kind: &Kind) -> Judgement {
     judge_content(&content, now(), Cutoff::DEFAULT)
 }
 
-/// Thousands of a worker each are cut anywhere, summed up by themselves, and merged in another order.
-fn tally(kinds: &[Kind], order: &[prop::sample::Index], page: usize) -> Tally {
+/// Sums the reports up in another order.
+fn tally(kinds: &[Kind], order: &[prop::sample::Index]) -> Tally {
     let mut kinds = kinds.to_vec();
     for (place, index) in order.iter().enumerate().take(kinds.len()) {
         let other = index.index(kinds.len());
         kinds.swap(place, other);
     }
-    let mut whole = Tally::default();
-    for page in kinds.chunks(page) {
-        whole.merge(&page.iter().map(judgement).collect());
-    }
-    whole
+    kinds.iter().map(judgement).collect()
 }
 
 proptest! {
@@ -198,9 +194,8 @@ proptest! {
     fn a_summary_is_the_sum_over_fresh_valid_files(
         kinds in prop::collection::vec(kind(), 0..60),
         order in prop::collection::vec(any::<prop::sample::Index>(), 60),
-        page in 1..20_usize,
     ) {
-        let tally = tally(&kinds, &order, page);
+        let tally = tally(&kinds, &order);
         let (mut reads, mut writes, mut active, mut stale, mut oldest) = (0, 0, 0, 0, None);
         for kind in &kinds {
             match kind {
@@ -234,8 +229,8 @@ proptest! {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let timestamp = number(moment(ahead).get() as f64 / 1000.0);
         let cutoff = Cutoff::from_seconds(seconds.try_into().unwrap());
-        let succession = succeed(Some(Previous { timestamp, sequence }), moment(0), moment(took), cutoff);
-        prop_assert_eq!(succession, Succession::Superseded);
+        let replacement = should_replace(Some(Previous { timestamp, sequence }), moment(0), moment(took), cutoff);
+        prop_assert_eq!(replacement, Replacement::Superseded);
     }
 
     /// A job that goes on is listed again within a tenth of its silence, or a minute, and one with a fresh report at once.

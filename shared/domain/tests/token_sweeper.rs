@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
 use tidegate_domain::{
-    sweep::{self, Outcome, Reason, Removal, Removals, Resource, Token, TokenKey, conclude},
+    sweep::{self, Outcome, Reason, Removal, Removals, Resource, Token, TokenKey, decide},
     time::EpochMillis,
 };
 
@@ -162,25 +162,25 @@ impl World {
 
     fn begin(&mut self, event: Option<usize>, found: Vec<(Token, Reason)>) {
         self.sweeps.push(Sweep { event, found, removals: Removals::default() });
-        self.conclude(self.sweeps.len() - 1);
+        self.decide(self.sweeps.len() - 1);
     }
 
     fn delete_one(&mut self, sweep: usize) {
         let Some((token, reason)) = self.sweeps[sweep].found.pop() else { return };
         let removal = self.delete(&token, reason);
         self.sweeps[sweep].removals.count(removal);
-        self.conclude(sweep);
+        self.decide(sweep);
     }
 
     /// Answers the queue if a sweep has no more to do.
-    fn conclude(&mut self, sweep: usize) {
+    fn decide(&mut self, sweep: usize) {
         if !self.sweeps[sweep].found.is_empty() {
             return;
         }
         let Sweep { event, removals, .. } = self.sweeps.swap_remove(sweep);
         let Some(event) = event else { return };
         let age = self.now().since(self.events[event].ended);
-        self.events[event].is_done |= conclude(&removals, age, GRACE) != Outcome::Early;
+        self.events[event].is_done |= decide(&removals, age, GRACE) != Outcome::Early;
     }
 
     fn reconcile(&mut self, asks: bool) {

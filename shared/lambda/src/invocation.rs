@@ -9,9 +9,8 @@ use tidegate_aws::{clock, error::causes};
 use tidegate_domain::time::EpochMillis;
 use tokio::time::Instant;
 
-use crate::telemetry::{Facts, Telemetry};
+use crate::telemetry::{InvocationContext, Telemetry};
 
-/// An invocation that is under way.
 #[derive(Debug)]
 pub struct Invocation<'t, E> {
     /// What the function is invoked with.
@@ -20,14 +19,14 @@ pub struct Invocation<'t, E> {
     pub now: EpochMillis,
     /// When it must begin to answer.
     pub deadline: Instant,
-    teller: Teller<'t>,
+    emitter: MetricsEmitter<'t>,
 }
 
 /// What tells the operators of one invocation.
 #[derive(Debug)]
-pub struct Teller<'t> {
+pub struct MetricsEmitter<'t> {
     telemetry: &'t Telemetry,
-    facts: Facts,
+    facts: InvocationContext,
     started: Instant,
 }
 
@@ -39,31 +38,29 @@ impl<'t, E> Invocation<'t, E> {
             now: clock::now().map_err(unclear)?,
             deadline: clock::answer_by(context.deadline).map_err(unclear)?,
             event: payload,
-            teller: Teller { telemetry, facts: telemetry.facts(&context), started: Instant::now() },
+            emitter: MetricsEmitter { telemetry, facts: telemetry.facts(&context), started: Instant::now() },
         })
     }
 
     /// The event, its time, and who tells of it.
-    #[must_use]
-    pub fn into_parts(self) -> (E, EpochMillis, Instant, Teller<'t>) {
-        (self.event, self.now, self.deadline, self.teller)
+    pub fn into_parts(self) -> (E, EpochMillis, Instant, MetricsEmitter<'t>) {
+        (self.event, self.now, self.deadline, self.emitter)
     }
 }
 
-impl Teller<'_> {
+impl MetricsEmitter<'_> {
     /// Writes the invocation's line of metrics: what it was, what it did, and how long it took.
-    pub fn tell<R: CloseValue<Closed: InflectableEntry>>(&self, kind: &'static str, report: R) {
+    pub fn emit<R: CloseValue<Closed: InflectableEntry>>(&self, kind: &'static str, report: R) {
         self.telemetry.metrics.write(&self.facts, kind, Some(self.started.elapsed()), report);
     }
 
     /// Writes a line of metrics of a part of the invocation, which says for itself how long it took.
-    pub fn tell_part<R: CloseValue<Closed: InflectableEntry>>(&self, kind: &'static str, report: R) {
+    pub fn emit_part<R: CloseValue<Closed: InflectableEntry>>(&self, kind: &'static str, report: R) {
         self.telemetry.metrics.write(&self.facts, kind, None, report);
     }
 }
 
 /// A failure as Lambda reports it, with all that caused it.
-#[must_use]
 pub fn diagnostic(error_type: &str, error: &(dyn Error + 'static)) -> Diagnostic {
     Diagnostic { error_type: error_type.to_owned(), error_message: causes(error) }
 }

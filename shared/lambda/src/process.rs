@@ -16,15 +16,10 @@ use crate::{
 /// Runs a function until its process is told to end.
 ///
 /// An error and a panic of `handler` are reported as that invocation's failure, and the next one follows.
-/// On SIGTERM the process ends at once and well: every line is written whole before its invocation is answered,
-/// so there is nothing to flush. An invocation that were under way would come again. Lambda sends that
-/// signal only where an extension is registered, and otherwise ends the process without one, which is
-/// why none of this rests on the signal.
+/// On SIGTERM the process exits immediately with status 0; logs are already flushed. Lambda retries an invocation that was
+/// running. Lambda sends the signal only where an extension is registered, so nothing depends on it.
 ///
 /// AWS: [shutdown phase](https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html#runtimes-lifecycle-shutdown).
-///
-/// # Errors
-/// When the Runtime API cannot be reached.
 pub async fn run<E, A, F>(telemetry: &Telemetry, handler: F) -> anyhow::Result<()>
 where
     E: for<'de> Deserialize<'de>,

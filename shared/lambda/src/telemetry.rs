@@ -30,7 +30,7 @@ pub struct Telemetry {
 
 /// What every line of an invocation says of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct InvocationContext {
     cold_start: bool,
     function_name: String,
     /// In megabytes.
@@ -49,7 +49,6 @@ impl Telemetry {
     /// To be called once, at the start of the process.
     ///
     /// AWS: [log levels](https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-log-level.html).
-    #[must_use]
     pub fn start(function: &str, metrics: &'static [&'static str]) -> Self {
         let settings = Settings::new(variable);
         let service = settings.get("POWERTOOLS_SERVICE_NAME").unwrap_or_else(|| function.to_owned());
@@ -66,9 +65,9 @@ impl Telemetry {
         self.invocations.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn facts(&self, context: &Context) -> Facts {
+    pub(crate) fn facts(&self, context: &Context) -> InvocationContext {
         let trace = context.xray_trace_id.as_deref().map(trace_id);
-        Facts {
+        InvocationContext {
             cold_start: self.invocations.load(Ordering::Relaxed) == 1,
             function_name: context.env_config.function_name.clone(),
             function_memory_size: context.env_config.memory,
@@ -79,7 +78,7 @@ impl Telemetry {
     }
 }
 
-impl Facts {
+impl InvocationContext {
     pub(crate) fn span(&self) -> Span {
         let Self { cold_start, function_name, function_memory_size, function_arn, function_request_id, xray_trace_id } =
             self;

@@ -167,8 +167,8 @@ async fn check_unread(workers: usize, unread: usize, expect: &str) -> anyhow::Re
     // The sums would be read as room for all: the summary before stays, and nothing is told of them.
     assert_eq!((scene.summary()?, run.report.read_rate, run.report.active), (before, None, None));
     let error = run.outcome.expect_err("a failure");
-    let told = format!("{unread} of {workers} workers' reports could not be read");
-    assert!(causes(&error).starts_with(&told) && causes(&error).contains("GetObject failed"), "{}", causes(&error));
+    let expect = format!("{unread} of {workers} workers' reports could not be read");
+    assert!(causes(&error).starts_with(&expect) && causes(&error).contains("GetObject failed"), "{}", causes(&error));
     assert!(error.is_retryable());
     Ok(())
 }

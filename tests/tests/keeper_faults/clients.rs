@@ -73,7 +73,6 @@ fn draw(rng: &mut StdRng) -> (&'static str, Act) {
     (entity, act)
 }
 
-/// What was granted.
 async fn perform(services: &Services, entity: &'static str, act: Act) -> anyhow::Result<[i64; 2]> {
     let zero = key(entity);
     match act {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
-use tidegate_aws::buckets::{Freshness, Outcome};
+use tidegate_aws::buckets::{Consistency, Outcome};
 use tidegate_domain::{
     bucket::Shard,
     repair::{self, Alignment, Expiry, Move},
@@ -139,16 +139,16 @@ async fn more_shards_than_a_read_takes_are_read() -> anyhow::Result<()> {
         scene_ref.put(&shard, &state(*number)).await
     }))
     .await?;
-    for freshness in [Freshness::Consistent, Freshness::Eventual] {
+    for freshness in [Consistency::Strong, Consistency::Eventual] {
         let read = scene.keeper.buckets.read(&key("user"), 0..256, freshness).await?;
         let expect = numbers.iter().map(|number| (Shard::new(*number), state(*number))).collect();
         let read_states = read.states.into_iter().map(|(shard, state)| (shard, State { bytes: 0, ..state }));
         assert_eq!((read_states.collect::<BTreeMap<_, _>>(), read.unfamiliar), (expect, BTreeMap::new()));
     }
-    let some = scene.keeper.buckets.read(&key("user"), 5..8, Freshness::Consistent).await?;
+    let some = scene.keeper.buckets.read(&key("user"), 5..8, Consistency::Strong).await?;
     assert_eq!(some.states.keys().map(|shard| shard.get()).collect::<Vec<_>>(), [5, 6]);
     assert_eq!(some.zero(), None);
-    let none = scene.keeper.buckets.read(&key(NOBODY), 0..300, Freshness::Eventual).await?;
+    let none = scene.keeper.buckets.read(&key(NOBODY), 0..300, Consistency::Eventual).await?;
     assert!(none.states.is_empty() && none.unfamiliar.is_empty());
     Ok(())
 }

@@ -143,7 +143,7 @@ async fn refused_records_count_once_their_snapshot_is_mended() -> anyhow::Result
     deliver(&scene, &[acquire(0), acquire(1)]).await?;
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
     assert_eq!((summary.deleted, summary.left.len(), scene.services.queue.messages().len()), (0, 2, 2), "{summary}");
-    assert!(summary.left.iter().all(|(_, reason)| reason.contains("refused for good")), "{summary}");
+    assert!(summary.left.iter().all(|(_, reason)| reason.contains("will not succeed on retry")), "{summary}");
 
     let mend = scene.services.dynamodb.delete_item().table_name(&scene.services.table);
     mend.key("PK", text(DAILY.0)).key("SK", text(DAILY.1)).send().await?;
@@ -221,7 +221,7 @@ async fn messages_that_stay_do_not_come_round_again() -> anyhow::Result<()> {
 #[tokio::test]
 async fn what_is_settled_but_not_deleted_is_named() -> anyhow::Result<()> {
     let scene = with_a_gap().await?;
-    scene.services.queue.outdate();
+    scene.services.queue.expire_receipts();
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
     assert_eq!((decisions(&summary), summary.deleted, summary.exit_code()), ([3, 0, 0, 0], 0, 1), "{summary}");
     assert!(summary.left[0].1.contains("could not be deleted"), "{summary}");

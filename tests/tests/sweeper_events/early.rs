@@ -69,7 +69,7 @@ async fn an_end_that_is_yet_to_come_is_early() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Without a time, nobody can say when to give up waiting; to wait for ever is not safe, to give up is not either.
+/// Without a time, nothing shows when to stop waiting, and it is neither safe to wait for ever nor to stop.
 #[tokio::test]
 async fn an_end_without_a_time_takes_a_token_and_fails_without_one() -> anyhow::Result<()> {
     let scene = SweeperScene::new().await?;
@@ -114,7 +114,7 @@ async fn a_direct_event_is_answered_with_what_was_decided_and_why() -> anyhow::R
         if decision == "no-end" {
             expect.as_object_mut().and_then(|expect| expect.remove("resource"));
         }
-        assert_eq!(serde_json::to_value(Answer::Direct(decided.told()))?, expect);
+        assert_eq!(serde_json::to_value(Answer::Direct(decided.response()))?, expect);
         assert_eq!((report.events, report.deleted), (1, deleted));
     }
     Ok(())

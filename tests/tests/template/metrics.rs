@@ -301,7 +301,6 @@ fn costs_use_the_memory_of_each_function() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The counts that queries add up.
 #[test]
 fn the_saved_queries_add_up_what_is_counted() -> anyhow::Result<()> {
     let stack = Stack::by_default()?;

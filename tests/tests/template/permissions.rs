@@ -91,7 +91,7 @@ fn usage_rollup_writes_items_of_entities_only() -> anyhow::Result<()> {
         schema::bucket_pk(&bucket),
         schema::redriven_pk(&bucket),
         schema::system_pk(&namespace),
-        schema::audit_pk(&namespace, &entity),
+        format!("{namespace}/AUDIT#{entity}"),
         system::PARTITION.to_owned(),
     ] {
         assert!(!may_write(&key), "{key}");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate_aws::{
     event::BusEvent,
     pattern::Pattern,
-    processors::{Processors, Told},
+    processors::{Processors, Reading},
 };
 use tidegate_tests::root;
 
@@ -29,7 +29,7 @@ fn check(rules: &[(String, Pattern)], event: &Value) -> anyhow::Result<Option<St
         // An end without an id is one that somebody must look at: it is to come to the dead letters.
         processors
             .read(&event)
-            .map_or_else(|error| error.to_string().contains("finds no id"), |told| matches!(told, Told::Ended { .. }))
+            .map_or_else(|error| error.to_string().contains("finds no id"), |told| matches!(told, Reading::Ended { .. }))
     });
     let passing: Vec<_> =
         rules.iter().filter(|(_, pattern)| pattern.matches(event)).map(|(id, _)| id.clone()).collect();

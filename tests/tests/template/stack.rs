@@ -86,7 +86,6 @@ impl Stack {
         Ok(all)
     }
 
-    /// The outputs that there are.
     pub fn outputs(&self) -> anyhow::Result<BTreeMap<String, Value>> {
         let mut outputs = BTreeMap::new();
         for (name, output) in object(&self.template["Outputs"])? {

@@ -35,10 +35,6 @@ pub struct AwsStub {
 }
 
 impl AwsStub {
-    /// Starts the endpoint.
-    ///
-    /// # Errors
-    /// If there is no port to be had.
     pub async fn start() -> anyhow::Result<Self> {
         let calls = Counter::default();
         let server = LocalServer::start(Router::new().fallback(answer).with_state(Arc::clone(&calls))).await?;

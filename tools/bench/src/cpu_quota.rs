@@ -25,9 +25,6 @@ pub struct CpuQuota {
 
 impl CpuQuota {
     /// Limits a process to the CPU time of a function with `memory` MB, which it has before all other processes.
-    ///
-    /// # Errors
-    /// If the machine has no control groups, or this user may not create one.
     pub fn limit(process: u32, memory: u32) -> anyhow::Result<Self> {
         let quota = u64::from(PERIOD_MICROS) * u64::from(memory) / u64::from(ONE_CPU);
         let is_version_1 = Path::new(VERSION_1).is_dir();

@@ -38,7 +38,6 @@ impl Ends {
         Ok(Self { records, tracked, told: 0, time: time.to_string() })
     }
 
-    /// The next batch.
     pub fn next_batch(&mut self) -> Vec<u8> {
         let records: Vec<_> = (0..self.records).map(|_| self.message()).collect();
         json!({"Records": records}).to_string().into_bytes()

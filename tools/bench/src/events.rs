@@ -17,7 +17,6 @@ pub enum Events {
     Ends(Ends),
     /// The same bytes every time.
     Same {
-        /// The event.
         event: Bytes,
         /// How many records it has; `None` if it is not a batch.
         records: Option<usize>,
@@ -26,33 +25,21 @@ pub enum Events {
 
 impl Events {
     /// Batches of `records` records each.
-    ///
-    /// # Errors
-    /// If the system's clock is not in this era.
     pub fn generated(records: u32) -> anyhow::Result<Self> {
         Ok(Self::Generated(HotBucket::new(records, tidegate_aws::clock::now()?)?))
     }
 
     /// Batches of `records` records each, of a bucket that has run dry.
-    ///
-    /// # Errors
-    /// If the system's clock is not in this era.
     pub fn dry(records: u32) -> anyhow::Result<Self> {
         Ok(Self::Generated(HotBucket::new(records, tidegate_aws::clock::now()?)?.dry()))
     }
 
     /// Batches of `records` messages each; whether the clusters have tokens.
-    ///
-    /// # Errors
-    /// If the system's clock is not in this era.
     pub fn ends(records: u32, tracked: bool) -> anyhow::Result<Self> {
         Ok(Self::Ends(Ends::new(records, tracked, tidegate_aws::clock::now()?)?))
     }
 
     /// An event from a file.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or is not JSON.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
         let event = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
         let value: Value = serde_json::from_slice(&event).with_context(|| format!("{} is not JSON", file.display()))?;
@@ -60,10 +47,6 @@ impl Events {
         Ok(Self::Same { event: event.into(), records })
     }
 
-    /// The next event.
-    ///
-    /// # Errors
-    /// If it cannot be written as JSON.
     pub fn next(&mut self) -> anyhow::Result<Bytes> {
         match self {
             Self::Generated(bucket) => Ok(bucket.next_batch(tidegate_aws::clock::now()?)?.into()),
@@ -73,9 +56,6 @@ impl Events {
     }
 
     /// What an event is: its records and its size.
-    ///
-    /// # Errors
-    /// If it cannot be written as JSON.
     pub fn description(&self) -> anyhow::Result<String> {
         let bytes = self.clone().next()?.len();
         let size = match bytes {

@@ -35,11 +35,8 @@ const READ_WITHIN: Duration = Duration::from_millis(3_750);
 
 /// What one kind of aggregation costs.
 struct Cost {
-    /// The median.
     wall: Duration,
-    /// The mean.
     cpu: Duration,
-    /// Of one aggregation.
     calls: Calls,
     peak_memory_kib: u64,
 }
@@ -52,9 +49,6 @@ struct Running {
 }
 
 /// Measures each fleet: with all reports new, and with none. Prints a table.
-///
-/// # Errors
-/// If the binary does not start, or an aggregation is not what it must be.
 pub async fn run(binary: &Path, variables: &[(String, String)]) -> anyhow::Result<()> {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header([
@@ -88,9 +82,6 @@ pub async fn run(binary: &Path, variables: &[(String, String)]) -> anyhow::Resul
 
 /// Measures each fleet, all of its reports new, under the CPU time of a function with each memory, and with S3's latency.
 /// Prints a table of how long an aggregation takes.
-///
-/// # Errors
-/// The same, or if the CPU time cannot be limited.
 pub async fn run_limited(binary: &Path, variables: &[(String, String)]) -> anyhow::Result<()> {
     let fleets = || FLEETS.iter().filter(|(_, leftover)| *leftover == 0).map(|(fresh, _)| *fresh);
     let mut table = Table::new();

@@ -43,9 +43,6 @@ pub struct Function {
 
 impl Function {
     /// Starts the program and waits until it asks for its first event; returns how long that took, too.
-    ///
-    /// # Errors
-    /// If the program cannot be started, ends, reports an error, or asks for nothing within a minute.
     pub async fn start(program: &Program) -> anyhow::Result<(Self, Duration)> {
         let (runtime_api, aws) = (RuntimeApi::start().await?, AwsStub::start().await?);
         let mut command = program.command(&runtime_api, &aws)?;
@@ -58,10 +55,6 @@ impl Function {
     }
 
     /// Gives the function an event; returns how long it took, from the handing out to the answer.
-    ///
-    /// # Errors
-    /// If the process ends, reports an error, does not answer in time, or answers that items of the
-    /// batch have failed: a function that fails quickly is not a quick function.
     pub async fn invoke(&mut self, event: Bytes) -> anyhow::Result<Duration> {
         let answer = self.runtime_api.invoke(event);
         let answer = watched(&mut self.process, INVOCATION_LIMIT, "before it answered", answer).await?;
@@ -77,18 +70,11 @@ impl Function {
         self.aws.take_calls()
     }
 
-    /// A meter of the process.
-    ///
-    /// # Errors
-    /// If the process has ended, or there is no `/proc`.
     pub fn meter(&self) -> anyhow::Result<Meter> {
         Meter::new(self.process.id().context("the function has ended")?)
     }
 
     /// Kills the process and waits for its end, so that it disturbs nothing that is measured next.
-    ///
-    /// # Errors
-    /// If it cannot be killed.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.process.kill().await.context("cannot kill the function")
     }

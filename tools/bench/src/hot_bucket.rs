@@ -58,9 +58,6 @@ pub struct HotBucket {
 impl HotBucket {
     /// Batches of `records` records each, in the last whole hour before `now`: so no batch is in the
     /// future, and 3,600 batches of up to 1,000 records fit before one spans two hours.
-    ///
-    /// # Errors
-    /// Never, as long as the names of the bucket are good ones.
     pub fn new(records: u32, now: EpochMillis) -> Result<Self, InvalidName> {
         let key = BucketKey {
             namespace: Namespace::new(NAMESPACE)?,
@@ -77,16 +74,12 @@ impl HotBucket {
         Self { is_dry: true, ..self }
     }
 
-    /// Records in a batch.
     pub fn records(&self) -> u32 {
         self.records
     }
 
     /// The next batch: the JSON that Lambda gives to the function. The records of a dry bucket are about a second old
     /// at the moment `now`: a keeper ignores older ones.
-    ///
-    /// # Errors
-    /// Never, as far as is known: JSON can express it.
     pub fn next_batch(&mut self, now: EpochMillis) -> serde_json::Result<Vec<u8>> {
         let records = u64::from(self.records);
         let first = self.batches * records;

@@ -192,7 +192,6 @@ impl Options {
         Ok(subjects)
     }
 
-    /// Where the binary is.
     fn binary(&self) -> anyhow::Result<PathBuf> {
         ensure!(
             self.binary.is_file(),

@@ -13,7 +13,6 @@ use crate::{
 /// How the programs take turns.
 #[derive(Debug)]
 pub struct Plan {
-    /// Starts of each program.
     pub starts: u32,
     /// Rounds that the measured invocations are split into.
     pub rounds: u32,
@@ -24,13 +23,10 @@ pub struct Plan {
 pub struct Subject {
     /// What its column is called.
     pub name: &'static str,
-    /// What is run.
     pub program: Program,
-    /// What it is given.
     pub events: Events,
     /// Invocations before the measured ones.
     pub warm_up: u32,
-    /// Measured invocations.
     pub invocations: u32,
 }
 
@@ -54,16 +50,11 @@ pub struct Measurement {
 pub struct Spread {
     /// The one in the middle; of an even number, the later of the two.
     pub median: Duration,
-    /// The least.
     pub min: Duration,
-    /// The most.
     pub max: Duration,
 }
 
 /// Measures the subjects, which take turns: whatever else the machine does meanwhile hits all of them.
-///
-/// # Errors
-/// If a program cannot be started, fails, or cannot be read.
 pub async fn measure(plan: &Plan, subjects: &mut [Subject]) -> anyhow::Result<Vec<Measurement>> {
     let mut starts = vec![Vec::new(); subjects.len()];
     for _ in 0..plan.starts {

@@ -14,7 +14,7 @@ pub struct Meter {
 /// The CPU time, user and system, that a process has used up to a moment.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuTime {
-    /// By the scheduler's accounts of the threads that live: exact, but without those that have ended.
+    /// CPU time of live threads from schedstat: exact, but without threads that have ended.
     living: Duration,
     /// By the process's own account: all threads, but rounded down to whole ticks.
     ticked: Duration,
@@ -23,9 +23,6 @@ pub struct CpuTime {
 
 impl Meter {
     /// A meter of the process `pid`.
-    ///
-    /// # Errors
-    /// If there is no such process, or no `/proc`.
     pub fn new(pid: u32) -> anyhow::Result<Self> {
         let process = Process::new(i32::try_from(pid)?).context("cannot find the process in /proc")?;
         Ok(Self { process })
@@ -33,9 +30,6 @@ impl Meter {
 
     /// CPU time up to now. Right to the nanosecond if the process is idle; a running thread's last
     /// few milliseconds may be missing.
-    ///
-    /// # Errors
-    /// If the process has ended.
     pub fn cpu(&self) -> anyhow::Result<CpuTime> {
         let stat = self.process.stat().context("cannot read the process's CPU time")?;
         let tick = Duration::from_secs(1) / u32::try_from(procfs::ticks_per_second())?;
@@ -51,9 +45,6 @@ impl Meter {
     }
 
     /// The most memory that the process ever had resident, in KiB.
-    ///
-    /// # Errors
-    /// If the process has ended.
     pub fn peak_memory_kib(&self) -> anyhow::Result<u64> {
         let status = self.process.status().context("cannot read the process's memory")?;
         status.vmhwm.context("/proc tells no VmHWM")

@@ -7,9 +7,6 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use crate::measure::{Measurement, Plan, Spread, Subject};
 
 /// What is about to be measured: the event, the programs, and how often.
-///
-/// # Errors
-/// If the event cannot be made.
 pub fn headline(plan: &Plan, subjects: &[Subject]) -> anyhow::Result<String> {
     let mut lines = Vec::new();
     for Subject { name, program, events, warm_up, invocations } in subjects {

@@ -14,7 +14,6 @@ pub struct Batch<'a> {
     pub records: Vec<Record<'a>>,
 }
 
-/// One record.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record<'a> {
@@ -68,12 +67,10 @@ pub fn text<'a>(name: &'a str, value: impl Into<Cow<'a, str>>) -> (Cow<'a, str>,
     (name.into(), Value::Text(value.into()))
 }
 
-/// A number attribute.
 pub fn number<'a>(name: impl Into<Cow<'a, str>>, value: u64) -> (Cow<'a, str>, Value<'a>) {
     (name.into(), Value::Number(value.to_string()))
 }
 
-/// A boolean attribute.
 pub fn boolean(name: &str, value: bool) -> (Cow<'_, str>, Value<'_>) {
     (name.into(), Value::Boolean(value))
 }

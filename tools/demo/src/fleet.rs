@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`rule`] | [`rule::Rule`]: how a worker sets its limit by the summary |
 //! | [`allowance`] | [`allowance::Allowance`]: what a worker may consume under its limit |
-//! | [`scenario`] | [`scenario::Scenario`]: who wants how much from when on; S3's [`scenario::Weather`] |
+//! | [`scenario`] | [`scenario::Scenario`]: who wants how much from when on; S3's [`scenario::NetworkConditions`] |
 //! | [`simulation`] | [`simulation::run`]: a scenario and a seed become a [`course::Course`] |
 //! | [`course`] | [`course::Course`]: what was consumed, second by second, and what each aggregation saw |
 //! | [`figures`] | [`figures::Figures`]: time to settle, overshoot, fairness, utilisation |

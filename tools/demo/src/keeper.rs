@@ -45,7 +45,6 @@ pub struct Options {
 /// The runs: for each, the figures of all phases.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// Without the keeper.
     pub without: Vec<Figures>,
     /// With one process of the keeper.
     pub one: Vec<Figures>,
@@ -56,9 +55,6 @@ pub struct Comparison {
 }
 
 /// Does all runs at the same time.
-///
-/// # Errors
-/// When a service fails although no fault is injected.
 pub async fn run(options: &Options) -> anyhow::Result<Comparison> {
     let started = Instant::now();
     let bars = Bars::new(options.seconds)?;
@@ -75,7 +71,6 @@ pub async fn run(options: &Options) -> anyhow::Result<Comparison> {
 
 impl Comparison {
     /// One line for each requirement that is not met.
-    #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for (name, run) in [("one process", &self.one), ("two processes", &self.two)] {
@@ -96,7 +91,6 @@ impl Comparison {
     }
 
     /// The exit code: 0 if every requirement is met, otherwise 1.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.problems().is_empty())
     }
@@ -112,7 +106,7 @@ fn compare(with: &Figures, without: &Figures) -> Vec<String> {
     };
     at_most(0, with.over_admitted, "over-admitted tokens");
     at_most(0, with.created, "shards that clients created with a full share");
-    // Clients that over-admit set no standard. An exact bucket does, but each shard may be left with a token.
+    // If clients without the keeper over-admit, compare with an exact bucket. Each shard may keep one token back.
     let is_standard = without.over_admitted == 0;
     if is_standard {
         let slow_paths = if with.phase == STEADY { without.slow_paths / 2 } else { without.slow_paths };
@@ -139,9 +133,6 @@ fn idle_share() -> i64 {
 }
 
 /// Runs the demonstration and prints its report; returns the exit code.
-///
-/// # Errors
-/// Those of [`run`].
 pub async fn demonstrate(options: &Options) -> anyhow::Result<u8> {
     println!("seed {}", options.seed);
     let comparison = run(options).await?;

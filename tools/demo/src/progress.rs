@@ -11,9 +11,6 @@ pub struct Progress {
 
 impl Progress {
     /// Bars for a run of this many client writes.
-    ///
-    /// # Errors
-    /// When the bars' template is wrong.
     pub fn new(writes: usize) -> anyhow::Result<Self> {
         let style = ProgressStyle::with_template("{prefix:<18} {bar:40} {pos:>9} of {len:<9} {per_sec} {msg}")?;
         let bars = MultiProgress::new();

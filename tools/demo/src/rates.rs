@@ -1,7 +1,7 @@
 //! A fleet of workers and the rate aggregator, simulated: what the workers' rule makes of the summary, drawn and in figures.
 //!
-//! The aggregator's own promise is checked on the way: each summary is the exact sum of the reports that count. The
-//! figures are the rule's, and there is no right or wrong about them.
+//! It checks that each summary is the exact sum of the fresh reports. The other figures describe the workers' rule and are
+//! not checked.
 
 mod drawing;
 mod promise;
@@ -13,7 +13,7 @@ use crate::fleet::{
     course::Course,
     figures::Figures,
     rule::{InvalidRate, Rule},
-    scenario::{self, Scenario, Weather},
+    scenario::{self, NetworkConditions, Scenario},
     simulation,
 };
 
@@ -50,7 +50,6 @@ fn rate(text: &str) -> Result<f64, String> {
 /// How a run ended: each scenario in fair weather and in foul.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The runs.
     pub runs: Vec<Run>,
     /// How long it took.
     pub elapsed: Duration,
@@ -59,22 +58,17 @@ pub struct Outcome {
 /// One scenario, played.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What was played.
     pub scenario: Scenario,
-    /// What was seen.
     pub course: Course,
-    /// What it comes to.
     pub figures: Figures,
 }
 
 /// Plays all scenarios. The same options make the same courses.
-///
-/// # Errors
-/// [`InvalidRate`] for a cap or a maximum by which no worker can work.
 pub fn run(options: &Options) -> Result<Outcome, InvalidRate> {
     let started = Instant::now();
     let rule = Rule::new(options.cap, options.worker_max)?;
-    let [fair, foul] = [Weather::fair(), Weather::foul()].map(|weather| scenario::all(options.workers, rule, &weather));
+    let [fair, foul] = [NetworkConditions::fair(), NetworkConditions::foul()]
+        .map(|weather| scenario::all(options.workers, rule, &weather));
     let scenarios = fair.into_iter().zip(foul).flat_map(|(fair, foul)| [fair, foul]);
     let runs = scenarios.map(|scenario| play(scenario, options.seed)).collect();
     Ok(Outcome { runs, elapsed: started.elapsed() })
@@ -88,28 +82,21 @@ fn play(scenario: Scenario, seed: u64) -> Run {
 
 impl Outcome {
     /// One line for each summary that is not what the aggregator promises.
-    #[must_use]
     pub fn problems(&self) -> Vec<String> {
         self.runs.iter().flat_map(promise::problems).collect()
     }
 
-    /// How many aggregations there were.
-    #[must_use]
     pub fn aggregations(&self) -> usize {
         self.runs.iter().map(|run| run.course.passes.len()).sum()
     }
 
     /// What the process is to end with: 0 if every summary was right, else 1.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.problems().is_empty())
     }
 }
 
 /// Runs it, and prints what a person wants to see; what the process is to end with.
-///
-/// # Errors
-/// Those of [`run`].
 pub fn demonstrate(options: &Options) -> anyhow::Result<u8> {
     let Options { workers, cap, worker_max, seed } = options;
     println!("{workers} workers of up to {worker_max} capacity units a second, cap {cap}, seed {seed}");

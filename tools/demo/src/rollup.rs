@@ -83,9 +83,7 @@ pub struct Outcome {
     pub report: Report,
     /// Invocations that came to an end.
     pub invocations: u64,
-    /// Deliveries with a fault, by kind.
     pub delivery_faults: BTreeMap<Fault, usize>,
-    /// Calls of the function with a fault.
     pub call_faults: FaultCounts,
     /// Conditional writes that reached the table.
     pub table_writes: usize,
@@ -95,7 +93,6 @@ pub struct Outcome {
     pub given_up: usize,
     /// Records of the stream, those of the snapshots among them.
     pub delivered: usize,
-    /// Writes that the clients made.
     pub client_writes: usize,
     /// How long it took.
     pub elapsed: Duration,
@@ -103,7 +100,6 @@ pub struct Outcome {
 
 impl Outcome {
     /// One line for everything that is not as it should be.
-    #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.books.differences(&self.ledger);
         let (written, parked) = self.poison;
@@ -117,16 +113,12 @@ impl Outcome {
     }
 
     /// What the process is to end with: 0 if everything is as it should be, else 1.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.problems().is_empty())
     }
 }
 
 /// Runs clients and rollup against the services.
-///
-/// # Errors
-/// When a service fails in a way that is no fault of ours.
 pub async fn run(options: &Options, services: &Services, progress: &Progress) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let http = FaultyHttp::new(FaultRates::spread(options.faults), options.seed);

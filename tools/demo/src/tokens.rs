@@ -1,16 +1,15 @@
 //! The token sweeper at work: the same clients reserve tokens, start resources and wait for them to end twice,
 //! with the sweeper and without it, in simulated time.
 //!
-//! Ends are told by events, in the shapes of the services that send them. Some come again, come late, come
-//! before their token is written, or never; among them are others that nobody understands. The clients and
-//! their resources are the truth with which the table is compared, minute by minute and in the end.
+//! Events report ended resources, in the shapes of the services that send them. Some are repeated, late, early or lost, and some
+//! are invalid. The table is compared with the clients and their resources, minute by minute and in the end.
 
 mod client;
 mod event;
 mod ledger;
 mod life;
 mod queue;
-mod side;
+mod run;
 mod sweeper;
 pub mod verdict;
 
@@ -23,7 +22,7 @@ use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use token_sweeper::report::Report;
 
-use self::side::Side;
+use self::run::SimulationRun;
 
 /// What to run.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -67,7 +66,7 @@ pub struct Measured {
     pub created: usize,
     /// Ends whose event was lost.
     pub lost: usize,
-    /// Events sent of which nobody can say what has ended.
+    /// Invalid events sent.
     pub strays: usize,
     /// Tokens and reservations that count in the end.
     pub live: usize,
@@ -98,25 +97,21 @@ pub struct Tally {
     pub unsettled: usize,
     /// What its invocations for messages did.
     pub report: Report,
-    /// What its reconciles did.
     pub reconciled: Report,
     /// Calls that went wrong on purpose.
     pub faults: BTreeMap<&'static str, u64>,
 }
 
 /// Runs one side after the other.
-///
-/// # Errors
-/// When a service fails in a way that is no fault of ours.
 pub async fn run(options: &Options) -> anyhow::Result<Outcome> {
     let Options { events, seed } = *options;
     let started = Instant::now();
     let style = ProgressStyle::with_template("{prefix:<18} {bar:40} {pos:>6} of {len:<6} resources")?;
     let bar = |prefix| ProgressBar::new(events as u64).with_style(style.clone()).with_prefix(prefix);
-    let mut with = Side::new(true, events, seed, bar("with the sweeper")).await?;
+    let mut with = SimulationRun::new(true, events, seed, bar("with the sweeper")).await?;
     let simulated = with.work(None).await.context("with the sweeper")?;
     with.rest().await.context("with the sweeper, at rest")?;
-    let mut without = Side::new(false, events, seed, bar("without")).await?;
+    let mut without = SimulationRun::new(false, events, seed, bar("without")).await?;
     without.work(Some(simulated)).await.context("without the sweeper")?;
     let (with, without) = (with.into_measured(), without.into_measured());
     Ok(Outcome { with, without, simulated, elapsed: started.elapsed() })
@@ -124,7 +119,6 @@ pub async fn run(options: &Options) -> anyhow::Result<Outcome> {
 
 impl Outcome {
     /// One line for each of the sweeper's promises that was not kept.
-    #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let Measured { leaked, taken, strays, live, running, tally, .. } = &self.with;
         let mut problems: Vec<_> = leaked.iter().map(|token| format!("leaked: {token}")).collect();
@@ -146,16 +140,12 @@ impl Outcome {
     }
 
     /// What the process is to end with: 0 if every promise was kept, else 1.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.problems().is_empty())
     }
 }
 
 /// Runs it, and prints what a person wants to see; what the process is to end with.
-///
-/// # Errors
-/// Those of [`run`].
 pub async fn demonstrate(options: &Options) -> anyhow::Result<u8> {
     println!("{} resources that end, seed {}", options.events, options.seed);
     let outcome = Box::pin(run(options)).await?;

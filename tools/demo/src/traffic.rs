@@ -36,8 +36,7 @@ const CAPACITY: i64 = 1_000_000_000_000;
 const WRITE_UNITS: i64 = 1_000_000;
 /// What every write takes of the reserved limit, in millitokens.
 const WRITE: i64 = 1_000;
-/// How often an acquire is tried. A failure that is a lost race, to another creator or to a removal,
-/// does not come so often in a row: a bucket that refuses this many times is out of tokens.
+/// Attempts per acquire. Lost races are rare, so this many failures mean that the bucket is empty.
 const TRIES: usize = 8;
 /// How many clients write at the same time.
 const CLIENTS: usize = 32;
@@ -87,29 +86,23 @@ struct Grant {
 impl Traffic {
     /// Clients of `entities` tenants, on buckets of `shards` shards each; the same `seed` gives the
     /// same acts.
-    #[must_use]
     pub fn new(client: Client, table: impl Into<String>, entities: u32, shards: u32, seed: u64) -> Self {
         let rng = StdRng::seed_from_u64(seed);
         Self { client, table: table.into(), entities, shards, rng, ledger: UsageTotals::default(), poisoned: 0 }
     }
 
     /// What was granted so far, by snapshot.
-    #[must_use]
     pub fn ledger(&self) -> &UsageTotals {
         &self.ledger
     }
 
     /// How many poison records were written so far.
-    #[must_use]
     pub fn poisoned(&self) -> usize {
         self.poisoned
     }
 
     /// Lets the clients act `acts` times at the simulated moment `now`, a share of `poison` of them
     /// badly, and notes what they are granted. `acted` is called after each.
-    ///
-    /// # Errors
-    /// When the table refuses a write for another reason than a client's condition.
     pub async fn act(&mut self, now: EpochMillis, acts: usize, poison: f64, acted: impl Fn()) -> anyhow::Result<()> {
         let acts: Vec<Act> = (0..acts).map(|_| self.next(poison)).collect();
         let this = &*self;

@@ -12,7 +12,6 @@ use tidegate_sandbox::{
 use crate::rollup::Outcome;
 
 /// The table of a run: windows and tokens, what it cost, and what it survived.
-#[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut windows = Table::new();
     windows.load_style(UTF8_FULL_CONDENSED).set_header([
@@ -64,8 +63,6 @@ pub fn table(outcome: &Outcome) -> String {
     format!("{windows}\n{facts}")
 }
 
-/// The verdict in one line.
-#[must_use]
 pub fn line(outcome: &Outcome) -> String {
     let problems = outcome.problems().len();
     let snapshots = outcome.ledger.iter().count();
@@ -79,7 +76,6 @@ pub fn line(outcome: &Outcome) -> String {
 }
 
 /// How to reach the services that were left open.
-#[must_use]
 pub fn invitation(services: &Services, s3: &EmbeddedS3, prefix: &str) -> String {
     format!(
         "The services stay open until Ctrl-C. To run a function against them:\n\n  \

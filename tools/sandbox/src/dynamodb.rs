@@ -33,9 +33,6 @@ pub struct EmbeddedDynamoDb {
 
 impl EmbeddedDynamoDb {
     /// Starts on this port of 127.0.0.1, or on a free one. The server runs on the caller's runtime.
-    ///
-    /// # Errors
-    /// When the port is taken, or the database cannot be opened.
     pub async fn start(port: Option<u16>) -> Result<Self> {
         let (database, _) = open().context("the embedded DynamoDB's database cannot be opened")?;
         let port = port.unwrap_or(0);
@@ -53,16 +50,12 @@ impl EmbeddedDynamoDb {
     }
 
     /// Where clients of DynamoDB and of DynamoDB Streams find it, like `http://127.0.0.1:40123`.
-    #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
     /// Deletes the items that have expired by now, as AWS does within days: their stream records
     /// say REMOVE and name the service as the one who did it. Returns how many they were.
-    ///
-    /// # Errors
-    /// When the database fails.
     pub fn sweep_ttl(&self) -> Result<usize> {
         self.database.sweep_ttl().context("the sweep of expired items failed")
     }

@@ -23,7 +23,6 @@ struct Known(Arc<Mutex<Knowledge>>);
 
 #[derive(Debug, Default)]
 struct Knowledge {
-    /// Clusters, and the state of each.
     states: BTreeMap<String, &'static str>,
     /// How many of the next calls are throttled.
     throttled: usize,
@@ -43,9 +42,6 @@ pub struct EmbeddedEmr {
 
 impl EmbeddedEmr {
     /// Starts on a free port of 127.0.0.1. The server runs on the caller's runtime.
-    ///
-    /// # Errors
-    /// If there is no free port.
     pub async fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("EMR cannot listen on 127.0.0.1")?;
         let endpoint = format!("http://{}", listener.local_addr()?);
@@ -60,17 +56,14 @@ impl EmbeddedEmr {
     }
 
     /// Where it answers.
-    #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// A cluster runs.
     pub fn runs(&self, cluster: &str) {
         self.is(cluster, "RUNNING");
     }
 
-    /// A cluster has ended.
     pub fn ends(&self, cluster: &str) {
         self.is(cluster, "TERMINATED");
     }

@@ -23,8 +23,7 @@ mod connector;
 pub use config::sdk_config;
 pub use connector::FaultyHttp;
 
-/// How often each fault befalls a call, each from 0 to 1. Together they are to be at most 1: what is
-/// beyond never happens.
+/// The probability of each fault per call, from 0 to 1. The probabilities must add up to at most 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultRates {
     /// [`Fault::Throttled`].
@@ -81,8 +80,7 @@ impl Fault {
 }
 
 impl FaultRates {
-    /// All kinds of faults alike, so that this part of all calls, from 0 to 1, meets one.
-    #[must_use]
+    /// Splits `total`, the probability that a call fails, evenly over all faults.
     pub fn spread(total: f64) -> Self {
         let each = total / 6.0;
         Self {
@@ -117,13 +115,11 @@ impl FaultRates {
 
 impl FaultCounts {
     /// Faults of all kinds.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
     }
 
     /// Calls that were done although the client was told that they had failed.
-    #[must_use]
     pub fn unacknowledged(&self) -> u64 {
         self.internal_after + self.dropped_after
     }

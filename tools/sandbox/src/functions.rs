@@ -30,7 +30,6 @@ const RETENTION_DAYS: u16 = 90;
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 
 /// Creates `usage-rollup` with all three windows and the services' dead-letter queue. It reaches the table through `http`.
-#[must_use]
 pub fn usage_rollup(services: &Services, http: &FaultyHttp) -> Arc<UsageRollup> {
     let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, http.clone()));
     let sqs = client::sqs(&sdk_config(services.queue.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
@@ -45,16 +44,12 @@ pub fn usage_rollup(services: &Services, http: &FaultyHttp) -> Arc<UsageRollup> 
 /// `bucket-keeper` at a simulated time.
 #[derive(Debug)]
 pub struct TimedKeeper {
-    /// The function.
     pub keeper: BucketKeeper,
     now: Mutex<EpochMillis>,
 }
 
 /// Creates `bucket-keeper` with its defaults and the services' dead-letter queue. It reaches the table through `http`, and
 /// its time is `now`.
-///
-/// # Errors
-/// When the defaults are not valid.
 pub fn bucket_keeper(services: &Services, http: &FaultyHttp, now: EpochMillis) -> anyhow::Result<Arc<TimedKeeper>> {
     let config =
         Config::read(|name| (name == "TABLE_NAME").then(|| services.table.clone())).context("the keeper's defaults")?;
@@ -73,7 +68,6 @@ pub fn bucket_keeper(services: &Services, http: &FaultyHttp, now: EpochMillis) -
 }
 
 impl TimedKeeper {
-    /// Sets the time.
     pub fn set_now(&self, now: EpochMillis) {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }

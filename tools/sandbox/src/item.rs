@@ -7,11 +7,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use tidegate_aws::schema::{self, bucket};
 use tidegate_domain::{bucket::BucketKey, time::EpochMillis};
 
-/// An item, attribute by attribute.
 pub type Item = HashMap<String, AttributeValue>;
 
 /// A bucket item that has no limits yet.
-#[must_use]
 pub fn bucket(key: &BucketKey<'_>, now: EpochMillis, shards: u32) -> Item {
     let BucketKey { namespace, entity, resource, .. } = key;
     let attributes = [
@@ -33,7 +31,6 @@ pub fn bucket(key: &BucketKey<'_>, now: EpochMillis, shards: u32) -> Item {
 }
 
 /// The key of a bucket item.
-#[must_use]
 pub fn key(key: &BucketKey<'_>) -> Item {
     let attributes = [(schema::PK, text(schema::bucket_pk(key))), (schema::SK, text(bucket::STATE))];
     attributes.map(|(name, value)| (name.to_owned(), value)).into()
@@ -50,7 +47,6 @@ pub struct Limit {
     pub capacity: i64,
     /// What it gets back in a period.
     pub refill: i64,
-    /// The period.
     pub period: i64,
 }
 
@@ -69,9 +65,6 @@ impl Limit {
     }
 
     /// Reads the limit from an item.
-    ///
-    /// # Errors
-    /// When a number of it is missing or is none.
     pub fn read(name: &str, item: &Item) -> anyhow::Result<Self> {
         let read = |field| read(item, &bucket::attribute(name, field));
         Ok(Self {
@@ -84,7 +77,6 @@ impl Limit {
     }
 
     /// The tokens of one of `shards` shards after a refill by so many milliseconds, as clients compute it.
-    #[must_use]
     pub fn after(self, elapsed: i64, shards: u32) -> i64 {
         let [capacity, refill] = [self.capacity, self.refill].map(|whole| whole / i64::from(shards));
         (self.tokens + elapsed * refill / self.period).min(capacity)
@@ -92,22 +84,15 @@ impl Limit {
 }
 
 /// Reads an integer.
-///
-/// # Errors
-/// When it is missing or is none.
 pub fn read(item: &Item, attribute: &str) -> anyhow::Result<i64> {
     let value = item.get(attribute).and_then(|value| value.as_n().ok());
     value.and_then(|number| number.parse().ok()).with_context(|| format!("{attribute} is {value:?}"))
 }
 
-/// A text attribute.
-#[must_use]
 pub fn text(value: impl Into<String>) -> AttributeValue {
     AttributeValue::S(value.into())
 }
 
-/// A number attribute.
-#[must_use]
 pub fn number(value: impl ToString + Copy) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }

@@ -17,9 +17,6 @@ pub struct LocalServer {
 impl LocalServer {
     /// Serves on a port that the system chooses. Bodies may be of any size: the events are ours, and
     /// answers and calls are as long as the measured program makes them.
-    ///
-    /// # Errors
-    /// If there is no port to be had.
     pub async fn start(router: Router) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on 127.0.0.1")?;
         let address = listener.local_addr().context("cannot tell the port")?;

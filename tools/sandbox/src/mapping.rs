@@ -2,8 +2,8 @@
 //!
 //! `MaximumRecordAgeInSeconds` has no counterpart: the records here are of a simulated time.
 //!
-//! Pure: it says which batch comes next and what an answer means for the checkpoint; who delivers the
-//! batch, and what goes wrong on the way, is the pump's business.
+//! It does no I/O. It selects the next batch and interprets the response. [`pump`](crate::pump) delivers batches and injects
+//! faults.
 //!
 //! AWS: [parameters](https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-params.html),
 //! [errors](https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-errors.html),
@@ -11,10 +11,8 @@
 
 use std::{collections::VecDeque, num::NonZeroUsize, sync::Arc};
 
-/// One record as the stream gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRecord {
-    /// Its sequence number.
     pub sequence: String,
     /// Its JSON text as Lambda delivers it.
     pub json: Arc<str>,
@@ -41,7 +39,6 @@ pub const MAX_BATCH_SIZE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(9_999)
 /// AWS: [invocation payload](https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html).
 pub const MAX_BATCH_BYTES: usize = 6_000_000;
 
-/// What the function answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A response with these batch item failures; none is success.
@@ -53,7 +50,6 @@ pub enum Answer {
 /// What an answer meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All of the batch is done.
     Done,
     /// This many records at the front are done, the rest comes again.
     Partly(usize),
@@ -84,7 +80,6 @@ struct Batch {
 
 impl Mapping {
     /// A mapping at the shard's trim horizon.
-    #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings, waiting: VecDeque::new(), batches: VecDeque::new(), given_up: Vec::new(), next_size: None }
     }
@@ -116,13 +111,11 @@ impl Mapping {
     }
 
     /// Records that no batch has delivered successfully yet.
-    #[must_use]
     pub fn behind(&self) -> usize {
         self.waiting.len() + self.batches.iter().map(|batch| batch.records.len()).sum::<usize>()
     }
 
     /// The records that were given up: what the failure destination was told of.
-    #[must_use]
     pub fn given_up(&self) -> &[StreamRecord] {
         &self.given_up
     }

@@ -30,7 +30,6 @@ pub struct Binary {
 /// kills the process.
 #[derive(Debug)]
 pub struct Process {
-    /// The table.
     pub services: Services,
     child: Child,
     runtime_api: RuntimeApi,
@@ -39,9 +38,6 @@ pub struct Process {
 impl Binary {
     /// Starts the function with these variables beside those that it has anyway, and waits until it asks for
     /// its first event.
-    ///
-    /// # Errors
-    /// If the binary cannot be started, ends, or reports an error.
     pub async fn start(&self, runtime_api: RuntimeApi, variables: &[(&str, &str)]) -> anyhow::Result<Process> {
         let services = Services::embedded(None, "binary").await?;
         let child = self
@@ -57,11 +53,7 @@ impl Binary {
         Ok(process)
     }
 
-    /// The message with which the function ends where it has only these variables, before it asks anybody for
-    /// anything.
-    ///
-    /// # Errors
-    /// If it does not end, or ends well.
+    /// Runs the function with these variables only, and returns its start-up error.
     pub async fn refusal(&self, variables: &[(&str, &str)]) -> anyhow::Result<String> {
         let mut command = self.command();
         // Nothing listens at port 1: whoever asks for an event fails with another message.
@@ -96,9 +88,6 @@ impl Binary {
 
 impl Process {
     /// Gives the function an event; its answer.
-    ///
-    /// # Errors
-    /// If it reports an error, ends, or hangs.
     pub async fn invoke(&mut self, event: &Value) -> anyhow::Result<(Answer, Value)> {
         let Self { child, runtime_api, .. } = self;
         let answer = watched(child, runtime_api.invoke(event.to_string().into())).await?;
@@ -107,9 +96,6 @@ impl Process {
     }
 
     /// The error that the function reports for an event, after which it must ask for the next one.
-    ///
-    /// # Errors
-    /// If it answers, ends, or hangs.
     pub async fn failure(&mut self, event: &Value) -> anyhow::Result<String> {
         let message = match self.invoke(event).await {
             Ok((_, body)) => bail!("the function answered {body}"),
@@ -121,9 +107,6 @@ impl Process {
     }
 
     /// Tells the process to end, by SIGTERM, which it must do well; what it wrote, as [`Self::log`] has it.
-    ///
-    /// # Errors
-    /// If it hangs, ends badly, or wrote anything else.
     pub async fn terminate(mut self) -> anyhow::Result<Vec<Value>> {
         let id = self.child.id().context("it has ended")?;
         let told = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id.to_string()]).status().await?;
@@ -140,9 +123,6 @@ impl Process {
 
     /// Ends the process; what it wrote to stdout, which must be lines of JSON objects, while it wrote nothing
     /// to stderr.
-    ///
-    /// # Errors
-    /// If it wrote anything else.
     pub async fn log(mut self) -> anyhow::Result<Vec<Value>> {
         // It may have ended by itself.
         if self.child.try_wait()?.is_none() {

@@ -71,14 +71,12 @@ pub struct Chaos {
     pub rng: StdRng,
 }
 
-/// What happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally<R> {
     /// The function's own counts, over all invocations that came to an end.
     pub report: R,
     /// Invocations that came to an end.
     pub invocations: u64,
-    /// Deliveries with a fault, by what it was.
     pub faults: BTreeMap<Fault, usize>,
 }
 
@@ -104,7 +102,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Repeated,
         Self::TailRepeated,
@@ -134,28 +131,22 @@ impl fmt::Display for Fault {
 
 impl<F: Function> Pump<F> {
     /// A pump for one stream shard; without `chaos`, every delivery goes well.
-    #[must_use]
     pub fn new(function: Arc<F>, settings: Settings, chaos: Option<Chaos>) -> Self {
         Self { function, mapping: Mapping::new(settings), chaos, stalled: Vec::new(), tally: Tally::default() }
     }
 
     /// What happened so far.
-    #[must_use]
     pub fn tally(&self) -> &Tally<F::Report> {
         &self.tally
     }
 
     /// The records that the mapping gave up.
-    #[must_use]
     pub fn given_up(&self) -> &[StreamRecord] {
         self.mapping.given_up()
     }
 
     /// Delivers these records, behind those before them, until all are done. `done` is told how many
     /// records each answer settled.
-    ///
-    /// # Errors
-    /// When the records make no event.
     pub async fn deliver(
         &mut self,
         records: impl IntoIterator<Item = StreamRecord>,
@@ -172,9 +163,6 @@ impl<F: Function> Pump<F> {
     }
 
     /// Waits for the invocations that stalled.
-    ///
-    /// # Errors
-    /// When one of them panicked.
     pub async fn finish(&mut self) -> anyhow::Result<()> {
         for stalled in std::mem::take(&mut self.stalled) {
             self.count(&stalled.await?);
@@ -252,7 +240,7 @@ impl<F: Function> Pump<F> {
         }
     }
 
-    /// Whether a delivery suffers is drawn; what it suffers goes by turns, so that no kind is left out.
+    /// Chance decides whether a delivery fails. The faults take turns, so every kind occurs.
     fn draw(&mut self) -> Option<Fault> {
         let chaos = self.chaos.as_mut()?;
         let suffered: usize = self.tally.faults.values().sum();
@@ -277,9 +265,6 @@ impl<F: Function> Pump<F> {
 }
 
 /// The event of a batch, as Lambda hands it over.
-///
-/// # Errors
-/// When a record is no JSON.
 fn event(batch: &[StreamRecord]) -> anyhow::Result<StreamEvent> {
     let records = batch.iter().map(|record| RawValue::from_string(record.json.to_string()));
     Ok(StreamEvent { records: records.collect::<Result<_, _>>()? })

@@ -26,10 +26,8 @@ use self::consumption::Stored;
 /// AWS: [message quotas](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html).
 pub const MAX_MESSAGE_BYTES: usize = 1_048_576;
 
-/// A message that was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The body.
     pub body: String,
     /// The message attributes' values; the base64 text of binary ones.
     pub attributes: BTreeMap<String, String>,
@@ -37,9 +35,9 @@ pub struct Message {
 
 /// A standard queue, empty at first, served on loopback until it is dropped.
 ///
-/// It understands `SendMessage`, `ReceiveMessage`, `DeleteMessage` and `ChangeMessageVisibility`. It knows no time:
-/// a message that was received stays hidden until it is given back. A receipt is good until the next one. Its answers lack MD5 digests, which the SDK
-/// for Rust does not look at.
+/// It understands `SendMessage`, `ReceiveMessage`, `DeleteMessage` and `ChangeMessageVisibility`. It has no
+/// visibility timeout: a received message stays hidden until its visibility changes. A receipt is valid until the next
+/// receive. Responses have no MD5 digests, because the SDK for Rust does not check them.
 #[derive(Debug)]
 pub struct EmbeddedQueue {
     endpoint: String,
@@ -66,9 +64,6 @@ struct QueueState {
 
 impl EmbeddedQueue {
     /// Starts on a free port of 127.0.0.1. The server runs on the caller's runtime.
-    ///
-    /// # Errors
-    /// When there is no free port.
     pub async fn start() -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
@@ -91,19 +86,16 @@ impl EmbeddedQueue {
     }
 
     /// Where clients of SQS find it, like `http://127.0.0.1:40123`.
-    #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
     /// The queue's URL.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.queue.url
     }
 
     /// The messages in the queue, hidden ones included, oldest first.
-    #[must_use]
     pub fn messages(&self) -> Vec<Message> {
         self.queue.state().messages.iter().map(|stored| stored.message.clone()).collect()
     }
@@ -127,12 +119,11 @@ impl EmbeddedQueue {
     }
 
     /// From now on, takes every message that was received for one whose time has passed.
-    pub fn outdate(&self) {
+    pub fn expire_receipts(&self) {
         self.queue.state().outdates = true;
     }
 
     /// How many messages were turned away because of [`refuse`](Self::refuse).
-    #[must_use]
     pub fn refused(&self) -> usize {
         self.queue.state().refused
     }

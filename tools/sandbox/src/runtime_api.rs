@@ -75,10 +75,6 @@ struct Shared {
 }
 
 impl RuntimeApi {
-    /// Starts the server.
-    ///
-    /// # Errors
-    /// If there is no port to be had.
     pub async fn start() -> anyhow::Result<Self> {
         let (queue, queued) = mpsc::channel(1);
         let (reporter, reports) = mpsc::unbounded_channel();
@@ -95,22 +91,17 @@ impl RuntimeApi {
 
     /// Hands out all further events with this deadline, however far from now it is: cargo-lambda's emulator
     /// says 1970-01-01T00:10:00Z.
-    #[must_use]
     pub fn with_deadline(mut self, deadline: EpochMillis) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
     /// Where it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
     /// Waits until the process asks for an event, and tells when it did.
-    ///
-    /// # Errors
-    /// If it reports an error instead.
     pub async fn polled(&mut self) -> anyhow::Result<Instant> {
         match self.report().await? {
             Report::Polled(at) => Ok(at),
@@ -120,10 +111,6 @@ impl RuntimeApi {
 
     /// Gives the process an event and waits for its answer, and then until it asks for the next event:
     /// only then has it done all that this one makes it do.
-    ///
-    /// # Errors
-    /// If the process reports an error, or answers something that it was not asked. One that lives on after
-    /// an error asks for the next event, for which [`polled`](Self::polled) waits.
     pub async fn invoke(&mut self, event: Bytes) -> anyhow::Result<Answer> {
         self.invocations += 1;
         let asked = format!("00000000-0000-4000-8000-{:012x}", self.invocations);

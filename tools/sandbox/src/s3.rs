@@ -66,13 +66,12 @@ struct State {
     hook: Option<Arc<Hook>>,
 }
 
-/// Is told of each call before it is done, and says whether it is.
+/// Called before each request. Returns the fault to inject, if any.
 type Hook = dyn Fn(&Bucket, &Call) -> Option<Fault> + Send + Sync;
 
 /// A call that is about to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// A page of a listing.
     List {
         /// What the keys begin with.
         prefix: String,
@@ -80,15 +79,9 @@ pub enum Call {
         is_first: bool,
     },
     /// An object is read.
-    Get {
-        /// Its key.
-        key: String,
-    },
+    Get { key: String },
     /// An object is written.
-    Put {
-        /// Its key.
-        key: String,
-    },
+    Put { key: String },
 }
 
 /// What befalls a call.
@@ -106,10 +99,8 @@ pub enum Fault {
     Late(Duration),
 }
 
-/// How many calls there were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Pages listed.
     pub lists: usize,
     /// Objects read.
     pub gets: usize,
@@ -119,9 +110,6 @@ pub struct Calls {
 
 impl EmbeddedS3 {
     /// Starts on this port of 127.0.0.1, or on a free one. The server runs on the caller's runtime.
-    ///
-    /// # Errors
-    /// When the port is taken.
     pub async fn start(port: Option<u16>) -> Result<Self> {
         let port = port.unwrap_or(0);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
@@ -143,13 +131,11 @@ impl EmbeddedS3 {
     }
 
     /// Where clients of S3 find it, like `http://127.0.0.1:40123`; the bucket is in the path.
-    #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// The bucket, past the protocol.
-    #[must_use]
     pub const fn bucket(&self) -> &Bucket {
         &self.bucket
     }
@@ -162,13 +148,11 @@ impl Bucket {
     }
 
     /// An object, if it is there.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<Object> {
         self.state().objects.get(key).cloned()
     }
 
     /// Deletes an object; whether it was there.
-    #[must_use]
     pub fn delete(&self, key: &str) -> bool {
         self.state().objects.remove(key)
     }
@@ -179,12 +163,11 @@ impl Bucket {
     }
 
     /// The calls since this was last asked.
-    #[must_use]
     pub fn take_calls(&self) -> Calls {
         std::mem::take(&mut self.state().calls)
     }
 
-    /// Lets every call be told before it is done, so that something happens first, or instead.
+    /// Runs `hook` before each request. The hook may change the bucket or return a fault.
     pub fn on_call(&self, hook: impl Fn(&Self, &Call) -> Option<Fault> + Send + Sync + 'static) {
         self.state().hook = Some(Arc::new(hook));
     }

@@ -19,7 +19,6 @@ pub struct Services {
     pub endpoint: String,
     /// The bucket table's name.
     pub table: String,
-    /// A client of DynamoDB.
     pub dynamodb: aws_sdk_dynamodb::Client,
     /// A client of DynamoDB Streams.
     pub streams: aws_sdk_dynamodbstreams::Client,
@@ -31,9 +30,6 @@ pub struct Services {
 
 impl Services {
     /// Starts an embedded DynamoDB, on a free port if none is given, and makes the table.
-    ///
-    /// # Errors
-    /// When the port is taken or the table cannot be made.
     pub async fn embedded(port: Option<u16>, table: &str) -> anyhow::Result<Self> {
         let embedded = EmbeddedDynamoDb::start(port).await?;
         let endpoint = embedded.endpoint().to_owned();
@@ -41,9 +37,6 @@ impl Services {
     }
 
     /// Uses the DynamoDB at `endpoint`, and makes the table there.
-    ///
-    /// # Errors
-    /// When it cannot be reached or the table cannot be made.
     pub async fn external(endpoint: &str, table: &str) -> anyhow::Result<Self> {
         Self::at(endpoint.to_owned(), table, None).await
     }
@@ -63,22 +56,18 @@ impl Services {
     }
 
     /// A client of DynamoDB, as the undisturbed one, that goes by `http`.
-    #[must_use]
     pub fn client(&self, http: FaultyHttp) -> aws_sdk_dynamodb::Client {
         client::dynamodb(&client_config(&self.endpoint, http))
     }
 
     /// The ARN of the table's stream.
-    ///
-    /// # Errors
-    /// When the table cannot be described or has no stream.
     pub async fn stream_arn(&self) -> anyhow::Result<String> {
         let table = self.dynamodb.describe_table().table_name(&self.table).send().await?.table;
         table.and_then(|table| table.latest_stream_arn).with_context(|| format!("table {} has no stream", self.table))
     }
 }
 
-/// A client's write is not idempotent: one that is tried again unasked is not in its ledger.
+/// Client writes are not idempotent, so the SDK must not retry them.
 fn client_config(endpoint: &str, http: FaultyHttp) -> SdkConfig {
     sdk_config(endpoint, http)
         .into_builder()

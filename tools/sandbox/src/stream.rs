@@ -26,7 +26,6 @@ pub struct StreamReader {
 
 impl StreamReader {
     /// A reader of the stream with this ARN.
-    #[must_use]
     pub fn new(client: Client, arn: impl Into<String>) -> Self {
         let arn = arn.into();
         Self { client, source: with_label_of_aws(&arn), arn, iterators: BTreeMap::new() }
@@ -34,9 +33,6 @@ impl StreamReader {
 
     /// Everything that the stream holds and that was not read before, in stream order, by stream
     /// shard. Each record is given `created` as its creation time: simulated time passes faster.
-    ///
-    /// # Errors
-    /// When the stream cannot be read.
     pub async fn drain(&mut self, created: EpochMillis) -> anyhow::Result<BTreeMap<String, Vec<StreamRecord>>> {
         self.find_shards().await?;
         let mut drained = BTreeMap::new();

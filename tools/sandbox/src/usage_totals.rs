@@ -5,12 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::{Context as _, ensure};
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 
-/// Which snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SnapshotName {
     /// Who consumed.
     pub entity: String,
-    /// What was consumed.
     pub resource: String,
     /// `hourly`, `daily` or `monthly`.
     pub window: String,
@@ -27,7 +25,6 @@ pub struct Usage {
     pub tokens: BTreeMap<String, i128>,
 }
 
-/// Usage by snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageTotals(BTreeMap<SnapshotName, Usage>);
 
@@ -52,7 +49,6 @@ impl UsageTotals {
     }
 
     /// One line for each snapshot that differs from the one in `truth`.
-    #[must_use]
     pub fn differences(&self, truth: &Self) -> Vec<String> {
         let names: std::collections::BTreeSet<_> = self.0.keys().chain(truth.0.keys()).collect();
         let nothing = Usage::default();
@@ -72,9 +68,6 @@ impl UsageTotals {
 
     /// Reads every usage snapshot of a table by the rules of the clients' readers: each numeric
     /// attribute but `total_events` and `ttl` is a limit's counter, and an integer.
-    ///
-    /// # Errors
-    /// When the table cannot be read, or a snapshot is one on which the clients' readers fail.
     pub async fn read(client: &Client, table: &str) -> anyhow::Result<Self> {
         let mut books = Self::default();
         let mut pages = client

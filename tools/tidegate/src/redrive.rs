@@ -94,11 +94,8 @@ pub struct Redriver {
 
 /// Redrives, and prints a summary; the status of the process: 0 if all is settled, 1 if something is left, 130 after
 /// Ctrl-C. The first Ctrl-C lets what is under way finish, a second one drops it.
-///
-/// # Errors
-/// When the source or the clock cannot be read.
 pub async fn command(options: Options) -> anyhow::Result<u8> {
-    let sdk = unhurried(client::config_from_env().await);
+    let sdk = with_operator_timeouts(client::config_from_env().await);
     let redriver = Redriver {
         redrive: Redrive {
             snapshots: Snapshots::new(client::dynamodb(&sdk), &options.table, options.snapshot_ttl_days),
@@ -146,7 +143,7 @@ pub async fn command(options: Options) -> anyhow::Result<u8> {
 }
 
 /// The configuration with the patience of an operator instead of a function's.
-fn unhurried(sdk: SdkConfig) -> SdkConfig {
+fn with_operator_timeouts(sdk: SdkConfig) -> SdkConfig {
     let timeouts = client::timeouts().to_builder();
     let timeouts = timeouts.connect_timeout(CONNECT_TIMEOUT).operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
     let retries = RetryConfig::standard().with_max_attempts(ATTEMPTS);
@@ -155,9 +152,6 @@ fn unhurried(sdk: SdkConfig) -> SdkConfig {
 
 impl Redriver {
     /// Redrives all that a source holds. After `interrupt`, nothing new is begun, and what is under way is finished.
-    ///
-    /// # Errors
-    /// When the source does not respond the first time. Later, the summary names what it did not do.
     pub async fn run<S: Source>(
         &self,
         source: &mut S,
@@ -182,7 +176,7 @@ impl Redriver {
             let settled = settle(letters, self, now, bar, interrupt.as_mut(), &mut summary).await;
             source.finish(settled, self.redrive.dry_run, &mut summary).await;
         }
-        source.give_back(&mut summary).await;
+        source.make_visible(&mut summary).await;
         match unread {
             Some(error) if summary.letters == 0 => return Err(error).context("reading the source"),
             Some(error) => summary.troubles.push(format!("no more could be read: {error:#}")),
@@ -198,7 +192,7 @@ mod tests {
 
     #[test]
     fn no_attempt_ends_before_the_queue_has_looked_for_messages() {
-        let sdk = unhurried(SdkConfig::builder().build());
+        let sdk = with_operator_timeouts(SdkConfig::builder().build());
         let timeouts = sdk.timeout_config().unwrap();
         assert!(timeouts.operation_attempt_timeout().unwrap() > 2 * queue::WAIT, "{timeouts:?}");
         assert_eq!(timeouts.operation_timeout(), None);

@@ -4,20 +4,17 @@ use std::{borrow::Cow, fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use tidegate_domain::rates::{Field, Reason, Report, reading::Content, succession::Previous, summary::Summary};
+use tidegate_domain::rates::{Field, Reason, Report, reading::Content, replacement::Previous, summary::Summary};
 
 use crate::schema::rates::{
     ACTIVE_WORKERS, AGGREGATED_READ_RATE, AGGREGATED_WRITE_RATE, AGGREGATION_TIME_UTC, INTERVAL_SECONDS,
     REJECTED_WORKERS, SEQUENCE, STALE_WORKERS, TIMESTAMP,
 };
 
-/// What a report says. Python also writes `NaN` and `Infinity`, which are not JSON; and what it takes for false, such
-/// as null, is to it as if it were not there.
+/// What a report says. Python also writes `NaN` and `Infinity`, which are not JSON; and it treats
+/// falsy values such as null as missing.
 ///
 /// Python: [`json.dumps`](https://docs.python.org/3/library/json.html#infinite-and-nan-number-values) and NaN.
-///
-/// # Errors
-/// [`Reason::NotJson`] if it is no JSON object, or has a field twice.
 pub fn report(text: &[u8]) -> Content {
     #[derive(Deserialize)]
     struct Fields<'a> {
@@ -36,7 +33,6 @@ pub fn report(text: &[u8]) -> Content {
 }
 
 /// What is known of the summary that this is; nothing can be taken from a text that is none.
-#[must_use]
 pub fn previous(text: &[u8]) -> Previous {
     #[derive(Default, Deserialize)]
     struct Fields<'a> {
@@ -51,7 +47,6 @@ pub fn previous(text: &[u8]) -> Previous {
 }
 
 /// A summary as Python's `json.dumps` would write it, with our keys behind those of the Python aggregator.
-#[must_use]
 pub fn summary(summary: &Summary) -> String {
     let Summary { tally, sequence, .. } = summary;
     let number = |value: f64| PythonFloat(value).to_string();

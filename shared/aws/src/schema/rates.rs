@@ -19,7 +19,6 @@ pub const WRITE_RATE: &str = "write_rate";
 
 /// What the fleet reads.
 pub const AGGREGATED_READ_RATE: &str = "aggregated_read_rate";
-/// What the fleet writes.
 pub const AGGREGATED_WRITE_RATE: &str = "aggregated_write_rate";
 /// How many workers were summed up.
 pub const ACTIVE_WORKERS: &str = "active_workers";
@@ -40,7 +39,6 @@ pub const SUMMARY: &str = "summary.json";
 pub const SEPARATOR: &str = "/";
 
 /// The key of a worker's report.
-#[must_use]
 pub fn worker_key(prefix: &str, worker: &str) -> String {
     format!("{prefix}worker-{worker}.json")
 }

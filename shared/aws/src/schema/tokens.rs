@@ -35,7 +35,6 @@ pub const SERVICE_INDEX: &str = "limits-service-index";
 pub const RESOURCE_INDEX: &str = "resource-index";
 
 /// The name that the clients make of a base name.
-#[must_use]
 pub fn name(base: &str, suffix: &str) -> String {
     let separator = if base.ends_with('-') { "" } else { "-" };
     format!("{base}{separator}{suffix}")

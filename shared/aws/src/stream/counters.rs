@@ -18,11 +18,9 @@ use crate::schema::bucket;
 /// Of an image, what counters are made of.
 #[derive(Default)]
 pub struct Image<'a> {
-    /// By limit.
     consumed: Vec<(Cow<'a, str>, i64)>,
     /// By limit. Parsed only if the limit is soft: nobody's usage is lost over another attribute.
     tokens: Vec<(Cow<'a, str>, &'a RawValue)>,
-    /// The soft limits.
     soft: Vec<Cow<'a, str>>,
 }
 

@@ -15,24 +15,19 @@ use crate::schema::tokens::{
     RESOURCE_ID, RESOURCE_INDEX, RESOURCE_NAME, SERVICE_NAME,
 };
 
-/// The names of the token tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenTables {
     /// The table of non-fungible tokens.
     pub non_fungible: String,
-    /// Its index by resource.
     pub resource_index: String,
     /// The table of fungible tokens.
     pub fungible: String,
-    /// The table of limits.
     pub limits: String,
-    /// Its index by service.
     pub service_index: String,
 }
 
 impl TokenTables {
     /// The names that the clients make of a base name.
-    #[must_use]
     pub fn of(base: &str) -> Self {
         Self {
             non_fungible: tokens::name(base, NON_FUNGIBLE),
@@ -45,9 +40,6 @@ impl TokenTables {
 }
 
 /// Creates the token tables, with their indexes and their TTL.
-///
-/// # Errors
-/// [`CreateError`] when the service refuses, for instance because a table exists.
 pub async fn create(client: &Client, names: &TokenTables) -> Result<(), CreateError> {
     let TokenTables { non_fungible, resource_index, fungible, limits, service_index } = names;
     create_one(client, non_fungible, [RESOURCE_COORDINATE, RESERVATION_ID], Some((resource_index, RESOURCE_ID)))

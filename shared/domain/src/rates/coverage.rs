@@ -1,11 +1,11 @@
-//! Whether enough of a fleet is known to speak for all of it.
+//! Whether enough workers of a fleet are known to publish a sum.
 
 /// Of so many workers that report, one may be unknown.
 const ONE_IN: usize = 10;
 
-/// Whether the sums over the `active` workers may be published although those of the `unknown` ones are missing: a
-/// tenth of both, at most, may be. Workers take what a sum lacks for room, and with more than that missing, the last
-/// summary is nearer to the truth.
+/// Returns whether the sums over the `active` workers may be published without the `unknown` workers. At most a tenth of all
+/// may be unknown. Workers use up any capacity that the sum leaves free, so with more missing, the previous summary is
+/// more accurate.
 #[must_use]
 pub const fn suffices(active: usize, unknown: usize) -> bool {
     unknown <= active / (ONE_IN - 1)

@@ -1,6 +1,6 @@
 //! Judgements, summed up.
 
-use std::{array, time::Duration};
+use std::time::Duration;
 
 use super::{Judgement, Rate, Rates, Reason};
 use crate::time::EpochMillis;
@@ -67,16 +67,6 @@ impl Tally {
             Judgement::Stale => self.stale += 1,
             Judgement::Rejected(reason) => self.rejected[reason as usize] += 1,
         }
-    }
-
-    /// Counts the workers of another tally.
-    pub fn merge(&mut self, other: &Self) {
-        self.active += other.active;
-        self.stale += other.stale;
-        self.rejected = array::from_fn(|reason| self.rejected[reason] + other.rejected[reason]);
-        self.read.0 += other.read.0;
-        self.write.0 += other.write.0;
-        self.oldest = earlier(self.oldest, other.oldest);
     }
 
     /// What the active workers read, together.

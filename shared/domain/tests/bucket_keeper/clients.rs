@@ -18,7 +18,6 @@ pub enum Version {
     V17,
 }
 
-/// How an acquire ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquired {
     Fast,

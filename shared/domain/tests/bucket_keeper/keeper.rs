@@ -71,7 +71,6 @@ impl Keeper {
         self.handle(world, batch, &[Fate::Written]);
     }
 
-    /// Handles a batch.
     pub fn handle(&mut self, world: &mut World, batch: Vec<Change>, fates: &[Fate]) {
         (self.fates, self.invocations) = (fates.to_vec(), self.invocations + 1);
         let now = time(world.now);
@@ -114,7 +113,6 @@ impl Keeper {
         Some(states)
     }
 
-    /// Repairs the bucket.
     pub fn repair(&mut self, world: &mut World, fates: &[Fate]) {
         (self.fates, self.invocations) = (fates.to_vec(), self.invocations + 1);
         let at = time(world.now);

@@ -83,7 +83,6 @@ pub fn shift(state: &mut State, limit: &Limit<'static>, tokens: i64, consumed: i
     state.consumed = Millitokens::new(state.consumed.get() + consumed);
 }
 
-/// An item of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     pub state: State,

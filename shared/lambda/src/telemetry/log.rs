@@ -23,7 +23,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// What the runtime says of errors and panics, `tidegate_lambda` has said already, and better.
+/// The runtime's duplicates of our logs of errors and panics.
 const SAID_ALREADY: &str = "lambda_runtime::layers::panic";
 
 /// Starts logging, of this service, at this level.

@@ -21,7 +21,7 @@ use metrique::{
     },
 };
 
-use super::{Facts, log};
+use super::{InvocationContext, log};
 
 /// The CloudWatch namespace of all metrics.
 pub const NAMESPACE: &str = "Tidegate";
@@ -48,7 +48,7 @@ impl Metrics {
     /// of.
     pub(crate) fn write<R: CloseValue<Closed: InflectableEntry>>(
         &self,
-        facts: &Facts,
+        facts: &InvocationContext,
         kind: &'static str,
         duration: Option<Duration>,
         report: R,
@@ -72,7 +72,7 @@ impl fmt::Debug for Metrics {
 struct Line<'a, R> {
     service: &'a str,
     names: &'a [&'a str],
-    facts: &'a Facts,
+    facts: &'a InvocationContext,
     kind: &'static str,
     duration: Option<Duration>,
     report: R,
@@ -80,8 +80,14 @@ struct Line<'a, R> {
 
 impl<R: Entry> Entry for Line<'_, R> {
     fn write<'w>(&'w self, line: &mut impl EntryWriter<'w>) {
-        let Facts { cold_start, function_name, function_memory_size, function_arn, function_request_id, xray_trace_id } =
-            self.facts;
+        let InvocationContext {
+            cold_start,
+            function_name,
+            function_memory_size,
+            function_arn,
+            function_request_id,
+            xray_trace_id,
+        } = self.facts;
         line.value(DIMENSION, self.service);
         line.value("message", if self.duration.is_some() { "invocation done" } else { "part of an invocation done" });
         line.value("kind", self.kind);
@@ -141,7 +147,7 @@ mod tests {
 
     #[test]
     fn an_invocation_is_a_line_of_embedded_metrics() -> Result<(), Box<dyn std::error::Error>> {
-        let facts = Facts {
+        let facts = InvocationContext {
             cold_start: true,
             function_name: "rollup-1A2B".to_owned(),
             function_memory_size: 256,

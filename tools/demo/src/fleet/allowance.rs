@@ -14,19 +14,16 @@ impl Allowance {
     const DEPTH: f64 = 2.0;
 
     /// The allowance of a worker that starts: one second's worth of its limit.
-    #[must_use]
     pub const fn new(limit: f64) -> Self {
         Self { limit, tokens: limit }
     }
 
     /// The limit, in capacity units a second.
-    #[must_use]
     pub const fn limit(&self) -> f64 {
         self.limit
     }
 
     /// The capacity units that could be consumed at once.
-    #[must_use]
     pub const fn tokens(&self) -> f64 {
         self.tokens
     }

@@ -10,7 +10,6 @@ pub struct Chance(u64);
 
 impl Chance {
     /// The numbers of this seed, from the first.
-    #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }

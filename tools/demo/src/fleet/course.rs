@@ -24,7 +24,6 @@ pub struct Second {
 
 impl Second {
     /// Capacity units that the fleet has consumed.
-    #[must_use]
     pub fn total(&self) -> f64 {
         self.consumed.iter().sum()
     }
@@ -35,7 +34,6 @@ impl Second {
 pub struct Pass {
     /// The moment at which the reports were judged.
     pub at: EpochMillis,
-    /// The reports.
     pub reports: Vec<Reported>,
     /// What the aggregator makes of them.
     pub tally: Tally,
@@ -44,7 +42,6 @@ pub struct Pass {
 /// What a worker wrote.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reported {
-    /// Who.
     pub worker: WorkerId,
     /// When, by its own clock.
     pub at: EpochMillis,

@@ -27,7 +27,6 @@ pub struct Figures {
 
 impl Figures {
     /// The figures of a scenario's course.
-    #[must_use]
     pub fn of(scenario: &Scenario, course: &Course) -> Self {
         let totals: Vec<_> = course
             .seconds
@@ -80,7 +79,6 @@ fn fairness(scenario: &Scenario, course: &Course) -> f64 {
 /// where one of `n` gets all, to 1, where all get the same. `None` if nobody gets anything.
 ///
 /// [paper]: https://arxiv.org/abs/cs/9809099
-#[must_use]
 pub fn jain(parts: &[f64]) -> Option<f64> {
     // By the greatest, so that no square is out of a float's range.
     let greatest = parts.iter().copied().fold(0.0, f64::max);
@@ -96,7 +94,6 @@ pub fn jain(parts: &[f64]) -> Option<f64> {
 }
 
 /// Max-min fair shares: nobody gets more than it wants, and who gets less gets as much as anybody does.
-#[must_use]
 pub fn fair_shares(wants: &[f64], cap: f64) -> Vec<f64> {
     let mut sorted = wants.to_vec();
     sorted.sort_by(f64::total_cmp);

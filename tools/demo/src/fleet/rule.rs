@@ -21,9 +21,6 @@ impl Rule {
     pub const GUESS: f64 = 10.0;
 
     /// The rule with this cap and this maximum.
-    ///
-    /// # Errors
-    /// [`InvalidRate`] for one that is below [`Self::FLOOR`], infinite, or not a number.
     pub fn new(cap: f64, maximum: f64) -> Result<Self, InvalidRate> {
         match [cap, maximum].into_iter().find(|rate| !rate.is_finite() || *rate < Self::FLOOR) {
             Some(rate) => Err(InvalidRate(rate)),
@@ -32,32 +29,27 @@ impl Rule {
     }
 
     /// What the fleet may consume.
-    #[must_use]
     pub const fn cap(self) -> f64 {
         self.cap
     }
 
     /// What one worker may consume, even alone.
-    #[must_use]
     pub const fn maximum(self) -> f64 {
         self.maximum
     }
 
     /// The limit of a worker that starts.
-    #[must_use]
     pub const fn initial(self) -> f64 {
         self.maximum.min(self.cap / Self::GUESS).max(Self::FLOOR)
     }
 
-    /// The limit by which the fleet would be at its cap, if all that it is told were so now, and no more than the maximum.
-    #[must_use]
+    /// The limit that would bring the fleet exactly to its cap if the summary were current, at most the maximum.
     pub fn target(self, limit: f64, sum: f64) -> f64 {
         let scale = if sum > 0.0 { self.cap / sum } else { 1.0 };
         (limit * scale).min(self.maximum)
     }
 
     /// The limit after a worker with this limit has read this sum.
-    #[must_use]
     pub fn adjust(self, limit: f64, sum: f64) -> f64 {
         let adjusted = (1.0 - Self::SMOOTHING) * limit + Self::SMOOTHING * self.target(limit, sum);
         if adjusted < Self::FLOOR { limit } else { adjusted }

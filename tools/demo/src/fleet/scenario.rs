@@ -7,7 +7,6 @@ use super::rule::Rule;
 /// A fleet, what happens to it, and where to look. Times are whole seconds from the start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// What it is called.
     pub name: &'static str,
     /// What happens, in a line.
     pub summary: &'static str,
@@ -16,7 +15,7 @@ pub struct Scenario {
     /// Those who consume.
     pub members: Vec<Member>,
     /// What S3 is like, and the machines.
-    pub weather: Weather,
+    pub weather: NetworkConditions,
     /// When the aggregator is down; an empty range if never.
     pub outage: Range<u32>,
     /// When that begins which is to be seen: overshoot and utilisation are measured from here on.
@@ -38,8 +37,7 @@ pub struct Member {
 
 /// What S3 is like, and the machines on which the workers run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Weather {
-    /// What it is called.
+pub struct NetworkConditions {
     pub name: &'static str,
     /// How long a call takes, each time within these bounds being as likely.
     pub delay: Range<Duration>,
@@ -54,9 +52,8 @@ pub struct Weather {
     pub leftovers: usize,
 }
 
-impl Weather {
+impl NetworkConditions {
     /// S3 as it is on most days, and clocks that are right.
-    #[must_use]
     pub const fn fair() -> Self {
         Self {
             name: "fair",
@@ -70,7 +67,6 @@ impl Weather {
 
     /// Calls take up to two seconds, one in ten fails, clocks are two seconds off, a worker dies every minute, and five
     /// reports were left behind.
-    #[must_use]
     pub const fn foul() -> Self {
         Self {
             name: "foul",
@@ -85,7 +81,6 @@ impl Weather {
 
 impl Member {
     /// What it wants in this second.
-    #[must_use]
     pub fn wants_in(&self, second: u32) -> f64 {
         let since = self.wants.iter().take_while(|(from, _)| *from <= second).last();
         since.filter(|_| self.joins <= second).map_or(0.0, |(_, rate)| *rate)
@@ -94,21 +89,18 @@ impl Member {
 
 impl Scenario {
     /// What each member could use in this second, were it alone.
-    #[must_use]
     pub fn demand(&self, second: u32) -> Vec<f64> {
         self.members.iter().map(|member| member.wants_in(second).min(self.rule.maximum())).collect()
     }
 
     /// What the fleet should consume in this second: the cap, or what it could use, if that is less.
-    #[must_use]
     pub fn aim(&self, second: u32) -> f64 {
         self.demand(second).into_iter().sum::<f64>().min(self.rule.cap())
     }
 }
 
 /// The scenarios that a rule is measured by, for a fleet of `workers`.
-#[must_use]
-pub fn all(workers: usize, rule: Rule, weather: &Weather) -> Vec<Scenario> {
+pub fn all(workers: usize, rule: Rule, weather: &NetworkConditions) -> Vec<Scenario> {
     let insatiable = 2.0 * rule.maximum();
     let share = rule.cap() / share_count(workers);
     let little = 0.3 * share;

@@ -21,7 +21,6 @@ const START: EpochMillis = match EpochMillis::new(1_767_225_600_000) {
 };
 
 /// Plays a scenario. The same seed makes the same course.
-#[must_use]
 pub fn run(scenario: &Scenario, seed: u64) -> Course {
     let mut simulation = Simulation::new(scenario, seed);
     while let Some(((now, _), event)) = simulation.queue.pop_first() {
@@ -44,7 +43,6 @@ enum Event {
     Die,
     /// A worker has waited, and reports.
     Report(WorkerId),
-    /// Its report is there.
     Reported(Reported),
     /// It has the answer to its question for the summary.
     Answered(WorkerId),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_domain::{
     rates::{
         Cutoff, Field, Report, judge,
-        succession::{Previous, Succession, succeed},
+        replacement::{Previous, Replacement, should_replace},
     },
     time::EpochMillis,
 };
@@ -49,7 +49,7 @@ impl Storage {
             timestamp: Field::Number(seconds(previous.began)),
             sequence: Some(sequence),
         });
-        if let Succession::Next { sequence } = succeed(previous, summary.began, summary.began, Self::CUTOFF) {
+        if let Replacement::Next { sequence } = should_replace(previous, summary.began, summary.began, Self::CUTOFF) {
             self.summary = Some((summary, sequence));
         }
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::{allowance::Allowance, course::Reported, rule::Rule};
 use tidegate_domain::time::EpochMillis;
 
-/// Which worker of which member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId {
     /// The member's place in the scenario; reports that were left behind have places after the last.

@@ -1,8 +1,8 @@
 //! The clients of one bucket, as zae-limiter from 0.13 to 0.17: a speculative write on a shard drawn at random, a slow
 //! path on that shard if the write fails, and new shards when its write units run out.
 //!
-//! An acquire ends before the next one begins. So clients never lose a race to each other, which is to the advantage of
-//! those without the keeper, and a run with the same seed gives the same figures.
+//! An acquire ends before the next one begins. Clients therefore never race each other. This
+//! favours the run without the keeper, and a run with the same seed gives the same figures.
 
 use std::collections::BTreeMap;
 
@@ -44,13 +44,11 @@ pub(crate) struct Clients {
     /// The cached number of shards, which only grows.
     shards: u32,
     rng: StdRng,
-    /// Slow paths so far.
     pub(crate) slow_paths: u64,
     /// Shards above 0 that the clients created with a full share.
     pub(crate) created: u64,
 }
 
-/// How an acquire ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
     /// The first write admitted it.

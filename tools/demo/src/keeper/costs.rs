@@ -47,18 +47,13 @@ const MOST_ADDED: f64 = 0.5;
 /// A load, with the keeper and without it.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The load.
     pub load: Load,
-    /// Without the keeper.
     pub without: Counts,
     /// The same acquires with the keeper.
     pub with: Counts,
 }
 
 /// Runs all loads. The same options make the same rows.
-///
-/// # Errors
-/// [`InvalidName`] if a name of the simulated bucket is invalid.
 pub fn run(options: Options) -> Result<Vec<Row>, InvalidName> {
     let rows = loads::all().into_iter().map(|load| {
         let seconds = f64::from(options.minutes * 60).min(MOST_ACQUIRES / load.highest_rate());
@@ -71,7 +66,6 @@ pub fn run(options: Options) -> Result<Vec<Row>, InvalidName> {
 
 impl Row {
     /// One line for each requirement that the keeper does not meet.
-    #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let Self { load, without, with } = self;
         let mut problems = Vec::new();
@@ -115,7 +109,6 @@ impl Row {
 }
 
 /// The table, as the function's README shows it.
-#[must_use]
 pub fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header([
@@ -155,9 +148,6 @@ pub fn table(rows: &[Row]) -> String {
 }
 
 /// Runs the loads and prints the table; what the process is to end with.
-///
-/// # Errors
-/// Those of [`run`].
 pub fn demonstrate(options: Options) -> anyhow::Result<u8> {
     println!("{} simulated minutes of each load, seed {}\n", options.minutes, options.seed);
     let rows = run(options)?;

@@ -8,13 +8,10 @@ use super::{client::Acquired, exact_bucket::ExactBucket, phases::Phase};
 /// Counts of a phase, and series.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// The phase.
     pub phase: &'static str,
-    /// Acquires.
     pub acquires: u64,
     /// Acquires that the first write admitted.
     pub first: u64,
-    /// Acquires that were rejected.
     pub rejected: u64,
     /// Acquires that one exact bucket rejects.
     pub exactly_rejected: u64,
@@ -57,7 +54,6 @@ pub struct Units {
 
 impl Units {
     /// The price, in tenths of a write unit: a write unit costs as much as five read units.
-    #[must_use]
     pub fn price(self) -> u64 {
         self.write * 10 + self.half_read
     }
@@ -86,7 +82,6 @@ impl Figures {
     }
 
     /// The price of all calls, in tenths of a write unit.
-    #[must_use]
     pub fn price(&self) -> u64 {
         self.clients.price() + self.keeper.price()
     }

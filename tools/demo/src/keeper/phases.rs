@@ -16,7 +16,6 @@ pub(crate) struct Stretch {
     pub(crate) to: u32,
 }
 
-/// A phase.
 #[derive(Clone, Debug)]
 pub(crate) struct Phase {
     pub(crate) name: &'static str,
@@ -36,7 +35,6 @@ pub(crate) const IDLE: &str = "idle";
 pub(crate) const IDLE_SHARDS: u32 = 4;
 /// How often the shard is drained, with a minute of rest after each time.
 pub(crate) const DRAINS: usize = 2;
-/// Shards that the ramp needs.
 pub(crate) const RAMP_SHARDS: u32 = 4;
 
 /// The phases with traffic. The steady one lasts so many seconds of simulated time.
@@ -86,7 +84,6 @@ impl Phase {
         self.load.iter().flat_map(|stretch| (0..stretch.seconds).map(|second| stretch.rate(second)))
     }
 
-    /// All acquires.
     pub(crate) fn acquires(&self) -> u64 {
         self.by_second().map(u64::from).sum()
     }

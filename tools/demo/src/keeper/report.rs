@@ -10,7 +10,6 @@ use super::{
 use crate::sparkline::sparkline;
 
 /// The table: a row for each figure of each phase, a column for each run.
-#[must_use]
 pub fn table(comparison: &Comparison) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(["phase", "", "without", "one process", "two processes"]);
@@ -46,7 +45,6 @@ fn halves(halves: u64) -> String {
 }
 
 /// Some series as lines of blocks.
-#[must_use]
 pub fn lines<'c>(comparison: &'c Comparison) -> String {
     let runs = [("without", &comparison.without), ("one process", &comparison.one), ("two processes", &comparison.two)];
     let mut lines = Vec::new();
@@ -63,7 +61,6 @@ pub fn lines<'c>(comparison: &'c Comparison) -> String {
 }
 
 /// The result in one line.
-#[must_use]
 pub fn summary(comparison: &Comparison) -> String {
     match comparison.problems().len() {
         0 => "MET: no over-admitted tokens; where clients admit no more than the limit, no more slow paths and at most 0.5 % more cost; the same with one process and with two".to_owned(),

@@ -33,14 +33,12 @@ const TICK: i64 = 10;
 const TICKS: usize = 100;
 const SECOND: i64 = 1_000;
 const MINUTE: i64 = 60_000;
-/// The batching window.
 const WINDOW: i64 = SECOND;
 /// From the end of a batching window to the function.
 const DELAY: i64 = 250;
 /// Time for an invocation: more than any needs here.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A run.
 #[derive(Debug)]
 pub(crate) struct SimulationRun {
     services: Services,
@@ -56,7 +54,6 @@ pub(crate) struct SimulationRun {
 #[derive(Debug)]
 struct Keeper {
     processes: Vec<Arc<TimedKeeper>>,
-    /// For each process.
     pumps: Vec<Pump<TimedKeeper>>,
     /// The processes' connection to the table.
     http: FaultyHttp,

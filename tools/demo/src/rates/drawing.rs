@@ -7,13 +7,12 @@ use crate::sparkline::sparkline;
 
 /// The most columns of a drawing.
 const WIDTH: usize = 60;
-/// The rows up to the cap...
 const ROWS_TO_CAP: i64 = 2;
 /// ...and the most of all: up to four times the cap.
 const ROWS: i64 = 8;
-/// What a drawing takes for the height of one row: floats become whole numbers by it.
+/// Units per row of the drawing. The drawing rounds numbers to whole units.
 const ROW: i64 = 1_000;
-/// What is less is not drawn: the thinnest block would make too much of it.
+/// Smaller values are not drawn; even the thinnest block would exaggerate them.
 const LEAST: i64 = ROW / 16;
 
 /// Draws a run: the mean of each few seconds, in rows of half the cap. What is above the line of the cap is overshoot.

@@ -15,7 +15,6 @@ fair weather: calls take 20 to 80 ms; foul: up to 2 s, one in ten fails, clocks 
     a worker dies every minute and its report stays, and five reports were left behind";
 
 /// The drawings: the fleet's total against the cap over time, a drawing a run.
-#[must_use]
 pub fn drawings(outcome: &Outcome) -> String {
     let drawn = |run: &Run| {
         format!(
@@ -30,7 +29,6 @@ pub fn drawings(outcome: &Outcome) -> String {
 }
 
 /// The figures: a row for each run.
-#[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut table = Table::new();
     let header = ["scenario", "weather", "to within 5 %", "overshoot", "fairness", "utilisation"];
@@ -54,7 +52,6 @@ pub fn table(outcome: &Outcome) -> String {
 }
 
 /// The verdict in one line: on the aggregator, not on the rule.
-#[must_use]
 pub fn line(outcome: &Outcome) -> String {
     let aggregations = outcome.aggregations();
     match outcome.problems().len() {

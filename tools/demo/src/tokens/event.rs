@@ -1,9 +1,8 @@
-//! What EventBridge tells of resources, and what it tells that is of no use.
+//! EventBridge events: state changes of resources, and events that token-sweeper must reject.
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-/// What a resource is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Cluster,
@@ -51,7 +50,6 @@ impl Kind {
         }
     }
 
-    /// The states in which it has ended.
     const fn ends(self) -> &'static [&'static str] {
         match self {
             Self::Cluster => &["TERMINATED", "TERMINATED_WITH_ERRORS"],
@@ -88,7 +86,7 @@ impl Kind {
     }
 }
 
-/// Events of which nobody can say what has ended, by turns.
+/// Invalid events, which take turns.
 pub(super) fn stray(number: usize, time: i64) -> anyhow::Result<String> {
     match number % 4 {
         0 => envelope(number, "my.jobs", "Job Ended", time, &json!({"id": number.to_string()})),
@@ -118,7 +116,7 @@ fn envelope(number: usize, source: &str, detail_type: &str, time: i64, detail: &
 mod tests {
     use tidegate_aws::{
         event::BusEvent,
-        processors::{Processors, Told},
+        processors::{Processors, Reading},
     };
 
     use super::*;
@@ -133,7 +131,7 @@ mod tests {
         let is_end = |body: &str, id: &str| {
             let event = BusEvent::parse(body).unwrap();
             assert_eq!(event.time().unwrap().get(), TIME * 1000);
-            matches!(processors.read(&event).unwrap(), Told::Ended { resource, .. } if resource == id)
+            matches!(processors.read(&event).unwrap(), Reading::Ended { resource, .. } if resource == id)
         };
         for (kind, number) in KINDS.into_iter().flat_map(|kind| (0..4).map(move |number| (kind, number))) {
             assert!(is_end(&kind.end(number, TIME).unwrap(), &kind.id(number)), "{kind:?} {number}");

@@ -9,7 +9,7 @@ use tidegate_domain::sweep::{Token, TokenKey};
 pub(super) const AFTER_EVENT: i64 = 360;
 /// Seconds between two reconciles.
 pub(super) const RECONCILE_EVERY: i64 = 900;
-/// Seconds in which a cluster's token must go of which no event tells.
+/// Seconds within which the reconcile must delete the token of a cluster whose event was lost.
 const AFTER_CLUSTER: i64 = 2 * RECONCILE_EVERY;
 
 /// How a resource ended.

@@ -9,7 +9,7 @@ pub(super) const HELD_FOR_LONG: i64 = 90 * 86_400;
 /// The most seconds between a resource's end and the writing of its token.
 const SLOWEST_WRITE: i64 = 100;
 
-/// What is special about a reservation. It goes by turns, so that no kind is left out.
+/// The scenario of a reservation. Scenarios take turns, so each occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Plain,
@@ -34,7 +34,6 @@ pub(super) struct Life {
     pub(super) start: i64,
     /// From the start to the writing of the token.
     pub(super) write: i64,
-    /// From the start to the end.
     pub(super) end: i64,
     /// From the end to each coming of its event.
     pub(super) told: Vec<i64>,
@@ -78,7 +77,7 @@ impl Life {
 #[cfg(test)]
 mod tests {
     use rand::SeedableRng as _;
-    use tidegate_domain::sweep::{Outcome, Removals, conclude};
+    use tidegate_domain::sweep::{Outcome, Removals, decide};
     use token_sweeper::config::Config;
 
     use super::*;
@@ -95,7 +94,7 @@ mod tests {
             assert!(life.start + life.write < RESERVED, "{life:?}");
             assert!(life.start + life.end < HELD, "{life:?}");
             let age = std::time::Duration::from_secs((life.write - life.end).try_into().unwrap_or_default());
-            assert_eq!(conclude(&Removals::default(), age, config.grace), Outcome::Early, "{life:?}");
+            assert_eq!(decide(&Removals::default(), age, config.grace), Outcome::Early, "{life:?}");
         }
         let grace = i64::try_from(config.grace.as_secs()).unwrap();
         assert!(i64::from(MAX_RECEIVES - 1) * VISIBILITY > grace);

@@ -45,7 +45,6 @@ impl Queue {
         self.waiting.insert(self.sent, Waiting { body, visible: now, receives: 0 });
     }
 
-    /// How many messages were sent.
     pub(super) fn sent(&self) -> u64 {
         self.sent
     }

@@ -108,7 +108,6 @@ impl Sweeper {
         reconciled.error.map_or(Ok(()), |error| Err(error).context("the reconcile failed"))
     }
 
-    /// What it all came to.
     pub(super) fn into_tally(self) -> Tally {
         let faults: BTreeMap<_, _> = self.http.counts().iter().collect();
         Tally { sent: self.queue.sent(), unsettled: self.queue.len(), parked: self.queue.parked, faults, ..self.tally }

@@ -6,7 +6,6 @@ use super::{Measured, Outcome, client::capacity};
 use crate::sparkline::sparkline;
 
 /// The tables of a run: the two sides, and what the sweeper did.
-#[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut sides = Table::new();
     sides.load_style(UTF8_FULL_CONDENSED).set_header(["", "with", "without"]);
@@ -55,7 +54,6 @@ pub fn table(outcome: &Outcome) -> String {
 }
 
 /// Free capacity over time, as lines of blocks.
-#[must_use]
 pub fn lines(outcome: &Outcome) -> String {
     let top = i64::try_from(capacity()).unwrap_or(i64::MAX);
     let line = |name: &str, side: &Measured| format!("  {name:<8}│{}│", sparkline(&side.free, top));
@@ -63,8 +61,6 @@ pub fn lines(outcome: &Outcome) -> String {
     [title, line("with", &outcome.with), line("without", &outcome.without)].join("\n")
 }
 
-/// The verdict in one line.
-#[must_use]
 pub fn line(outcome: &Outcome) -> String {
     match outcome.problems().len() {
         0 => format!("SWEPT: {} tokens created, none leaked, none taken while it was live", outcome.with.created),

@@ -5,7 +5,7 @@ use tidegate_demo::fleet::{
     course::{Course, Second},
     figures::{Figures, fair_shares, jain},
     rule::Rule,
-    scenario::{Member, Scenario, Weather},
+    scenario::{Member, NetworkConditions, Scenario},
 };
 
 use crate::is_near;
@@ -56,7 +56,7 @@ fn check(event: u32, settles_from: u32, spans: &[(usize, [f64; 2])], expect: Fig
         summary: "",
         rule: Rule::new(100.0, 1_000.0).unwrap(),
         members: vec![Member { joins: 0, wants: vec![(0, 500.0)] }; 2],
-        weather: Weather::fair(),
+        weather: NetworkConditions::fair(),
         outage: 0..0,
         event,
         settles_from,

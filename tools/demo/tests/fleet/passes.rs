@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tidegate_demo::fleet::{
     course::{Pass, WorkerId},
     rule::Rule,
-    scenario::{self, Weather},
+    scenario::{self, NetworkConditions},
     simulation::run,
 };
 use tidegate_domain::time::EpochMillis;
@@ -24,10 +24,10 @@ fn counted(pass: &Pass) -> (usize, i128) {
     })
 }
 
-fn weather() -> impl Strategy<Value = Weather> {
+fn weather() -> impl Strategy<Value = NetworkConditions> {
     let bounds = (0..500_u64, 0..5_000_u64);
     (bounds, 0.0..0.5_f64, 0..60_u64, prop_oneof![Just(0), 5..60_u32], 0..5_usize).prop_map(
-        |((least, more), loss, skew, deaths_every, leftovers)| Weather {
+        |((least, more), loss, skew, deaths_every, leftovers)| NetworkConditions {
             name: "any",
             delay: Duration::from_millis(least)..Duration::from_millis(least + more),
             loss,
@@ -57,7 +57,7 @@ proptest! {
     /// With right clocks and an S3 that loses nothing, every worker that has reported once counts, once.
     #[test]
     fn in_fair_weather_every_worker_counts_once(workers in 1..30_usize, which in 0..6_usize, seed: u64) {
-        let scenario = &scenario::all(workers, Rule::new(5_000.0, 400.0).unwrap(), &Weather::fair())[which];
+        let scenario = &scenario::all(workers, Rule::new(5_000.0, 400.0).unwrap(), &NetworkConditions::fair())[which];
         let course = run(scenario, seed);
         for pass in &course.passes {
             prop_assert_eq!(pass.tally.active, pass.reports.len());
@@ -69,7 +69,8 @@ proptest! {
 /// Each worker reports every 5 s ± 10 % for as long as it lives, and has nothing to say at first.
 #[test]
 fn a_worker_reports_once_an_interval() {
-    let weather = Weather { deaths_every: 20, delay: Duration::ZERO..Duration::ZERO, ..Weather::fair() };
+    let weather =
+        NetworkConditions { deaths_every: 20, delay: Duration::ZERO..Duration::ZERO, ..NetworkConditions::fair() };
     let scenario = &scenario::all(4, Rule::new(5_000.0, 400.0).unwrap(), &weather)[0];
     let mut reported: BTreeMap<WorkerId, BTreeMap<EpochMillis, f64>> = BTreeMap::new();
     for report in run(scenario, 1).passes.iter().flat_map(|pass| &pass.reports) {
@@ -93,7 +94,7 @@ fn a_worker_reports_once_an_interval() {
 /// A worker that dies leaves its report: until it is stale, the one that took its place counts beside it.
 #[test]
 fn the_dead_count_until_they_are_stale() {
-    let weather = Weather { deaths_every: 60, leftovers: 2, ..Weather::fair() };
+    let weather = NetworkConditions { deaths_every: 60, leftovers: 2, ..NetworkConditions::fair() };
     let scenario = &scenario::all(4, Rule::new(5_000.0, 400.0).unwrap(), &weather)[0];
     let course = run(scenario, 1);
     let start = course.passes[0].at.get() / 60_000 * 60_000;

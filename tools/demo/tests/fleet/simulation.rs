@@ -5,7 +5,7 @@ use tidegate_demo::fleet::{
     course::{Course, Second},
     figures::Figures,
     rule::Rule,
-    scenario::{self, Member, Scenario, Weather},
+    scenario::{self, Member, NetworkConditions, Scenario},
     simulation::run,
 };
 
@@ -17,7 +17,7 @@ fn scenario(members: Vec<Member>, rule: Rule, length: u32) -> Scenario {
         summary: "",
         rule,
         members,
-        weather: Weather::fair(),
+        weather: NetworkConditions::fair(),
         outage: 0..0,
         event: 0,
         settles_from: 0,
@@ -26,7 +26,7 @@ fn scenario(members: Vec<Member>, rule: Rule, length: u32) -> Scenario {
 }
 
 fn named(name: &str) -> Scenario {
-    let all = scenario::all(40, Rule::new(20_000.0, 1_500.0).unwrap(), &Weather::fair());
+    let all = scenario::all(40, Rule::new(20_000.0, 1_500.0).unwrap(), &NetworkConditions::fair());
     all.into_iter().find(|scenario| scenario.name == name).unwrap()
 }
 
@@ -45,7 +45,7 @@ proptest! {
 
     #[test]
     fn a_seed_repeats_a_course(workers in 1..20_usize, which in 0..6_usize, seed: u64) {
-        let scenario = &scenario::all(workers, Rule::new(5_000.0, 400.0).unwrap(), &Weather::foul())[which];
+        let scenario = &scenario::all(workers, Rule::new(5_000.0, 400.0).unwrap(), &NetworkConditions::foul())[which];
         let course = run(scenario, seed);
         prop_assert_eq!(&course, &run(scenario, seed));
         prop_assert!(course != run(scenario, seed.wrapping_add(1)));
@@ -55,7 +55,7 @@ proptest! {
     #[test]
     fn in_any_weather_limits_keep_within_their_bounds(workers in 1..20_usize, cap in 1.0..20_000.0_f64, maximum in 1.0..2_000.0_f64, which in 0..6_usize, seed: u64) {
         let rule = Rule::new(cap, maximum).unwrap();
-        let scenario = &scenario::all(workers, rule, &Weather::foul())[which];
+        let scenario = &scenario::all(workers, rule, &NetworkConditions::foul())[which];
         for (second, at) in run(scenario, seed).seconds.iter().zip(0..) {
             for (member, (limit, consumed)) in scenario.members.iter().zip(second.limits.iter().zip(&second.consumed)) {
                 if member.joins > at {

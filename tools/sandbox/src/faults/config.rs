@@ -11,13 +11,11 @@ use tidegate_aws::client;
 const FIRST_BACKOFF: Duration = Duration::from_millis(1);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(8);
 
-/// The configuration of clients of `endpoint`: region us-east-1, credentials that embedded services
-/// take (any are good), and the functions' own policy of retries and timeouts, with less patience in
-/// between. Nothing is read from the environment.
+/// The SDK configuration for `endpoint`: region us-east-1, some credentials, and the functions' own retries and timeouts
+/// with a shorter backoff. It reads nothing from the environment.
 ///
 /// The SDK's quota of retries is part of a client, not of this configuration;
 /// [`tidegate_aws::client::dynamodb`] makes clients without one. Under many faults, others run out.
-#[must_use]
 pub fn sdk_config(endpoint: &str, http: impl HttpClient + 'static) -> SdkConfig {
     SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())

@@ -28,8 +28,7 @@ use tokio::sync::watch;
 
 use super::{Fault, FaultCounts, FaultRates};
 
-/// Of all throttling, the part that is a `ThrottlingException`: tables that are paid by the request
-/// answer so now and then.
+/// The fraction of throttled calls that fail with `ThrottlingException`, as on-demand tables sometimes do.
 const THROTTLING_EXCEPTIONS: f64 = 0.25;
 
 /// The SDK's HTTP client, with faults. Clones share faults, counts and crash.
@@ -46,7 +45,6 @@ pub struct FaultyHttp {
 impl FaultyHttp {
     /// A client with faults at these rates, or with none at rates of 0. A seed makes the same faults
     /// again, as long as there is one call at a time.
-    #[must_use]
     pub fn new(rates: FaultRates, seed: u64) -> Self {
         let inner = Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https();
         let state = State {
@@ -63,7 +61,6 @@ impl FaultyHttp {
     }
 
     /// The same client, whose calls each take this much longer.
-    #[must_use]
     pub fn with_latency(self, latency: Duration) -> Self {
         Self { latency, ..self }
     }
@@ -74,14 +71,12 @@ impl FaultyHttp {
     }
 
     /// The faults so far.
-    #[must_use]
     pub fn counts(&self) -> FaultCounts {
         self.faults.state().counts
     }
 
     /// The `UpdateItem` calls so far that the service has done and answered, whether or not the client
     /// was told. Not among them is one that the client gave up, by a timeout or with a killed invocation.
-    #[must_use]
     pub fn writes(&self) -> u64 {
         self.faults.state().updates
     }
@@ -91,7 +86,6 @@ impl FaultyHttp {
     /// indexes take is not counted.
     ///
     /// AWS: [write operations](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html#write-operation-consumption).
-    #[must_use]
     pub fn write_units(&self) -> u64 {
         self.faults.state().write_units
     }
@@ -100,7 +94,6 @@ impl FaultyHttp {
     /// for one that is read consistently. An item, and the result of a query, is taken to be no larger than 4 KB.
     ///
     /// AWS: [read operations](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html#read-operation-consumption).
-    #[must_use]
     pub fn half_read_units(&self) -> u64 {
         self.faults.state().half_read_units
     }
@@ -116,14 +109,13 @@ impl FaultyHttp {
         self.faults.crash_if_due(&mut state);
     }
 
-    /// Waits for the crash. Whoever plays the process is to drop its invocation then.
+    /// Waits for the crash. The caller must then drop the invocation.
     pub async fn crashed(&self) {
         // It fails when the sender is gone, and `self` holds that.
         let _ = self.faults.crashed.subscribe().wait_for(|crashed| *crashed).await;
     }
 
-    /// A new process: calls arrive again, and no crash is due. A call that still hangs, because nobody
-    /// dropped it with its invocation, ends as on a dropped connection.
+    /// Starts a new process: calls work again. A call that still hangs fails with a dropped connection.
     pub fn heal(&self) {
         let mut state = self.faults.state();
         state.crash_in = None;

@@ -85,7 +85,7 @@ impl Queue {
 
     pub(super) fn delete(&self, request: &Receipt) -> Result<Value, Error> {
         self.must_be(&request.queue_url)?;
-        // One that is gone is deleted once more; with a receipt that is no longer good, none is, and nobody told.
+        // Deleting a missing message succeeds. With an expired receipt, SQS reports success and keeps the message.
         let mut state = self.state();
         if !state.outdates {
             state.messages.retain(|stored| stored.receipt() != request.receipt_handle);

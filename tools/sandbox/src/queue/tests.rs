@@ -106,7 +106,7 @@ async fn a_message_is_hidden_until_given_back() {
 
     let delete = async |message: &dead_letters::Message| letters.delete(vec![message.clone()]).await.remove(0).1;
     delete(&received[0]).await.unwrap();
-    letters.give_back(vec![received[1].clone()]).await.remove(0).1.unwrap();
+    letters.make_visible(vec![received[1].clone()]).await.remove(0).1.unwrap();
     let [again] = &receive().await[..] else { panic!("one message") };
     assert_eq!((&again.id, queue.messages().len()), (&received[1].id, 1));
     // It was received anew, so the receipt of the first time no longer deletes it.

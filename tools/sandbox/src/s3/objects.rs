@@ -9,24 +9,19 @@ use std::{
 use axum::body::Bytes;
 use tidegate_domain::time::EpochMillis;
 
-/// An object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// What is in it.
     pub content: Bytes,
-    /// Stands for what is in it, so that the same tag is the same content, as S3's own mostly does.
+    /// A hash of the content, used as the `ETag`.
     pub tag: String,
     /// When it was written.
     pub modified: EpochMillis,
-    /// Its `Content-Type`, if it was given one.
     pub content_type: Option<String>,
-    /// Its `Cache-Control`, if it was given one.
     pub cache_control: Option<String>,
 }
 
 impl Object {
     /// An object without headers.
-    #[must_use]
     pub fn new(content: Bytes, modified: EpochMillis) -> Self {
         let half = |salt: u8| {
             let mut hasher = DefaultHasher::new();
@@ -55,7 +50,6 @@ pub struct Query {
     pub limit: usize,
 }
 
-/// A page of a listing.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     /// Objects, with their keys.
@@ -75,7 +69,6 @@ enum Entry {
 
 impl Objects {
     /// The object of this key.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&Object> {
         self.0.get(key)
     }
@@ -91,7 +84,6 @@ impl Objects {
     }
 
     /// A page of the objects as they are now.
-    #[must_use]
     pub fn list(&self, query: &Query) -> Page {
         let after = query.after.as_deref().and_then(Entry::from_token);
         let from = match &after {

@@ -31,7 +31,7 @@ impl Protocol {
         Self { bucket }
     }
 
-    /// Lets happen what befalls a call; whether its answer gets lost.
+    /// Applies the fault of a request. Returns whether an error must replace the response.
     async fn meet(&self, bucket: &str, call: &Call) -> S3Result<bool> {
         if bucket != BUCKET {
             return Err(s3_error!(NoSuchBucket));

@@ -14,7 +14,6 @@ use super::Bucket;
 const EVERY: Duration = Duration::from_secs(5);
 
 /// What a worker writes: one line, as Python's `json.dumps` makes it.
-#[must_use]
 pub fn report(worker: &str, at: EpochMillis, read_rate: f64, write_rate: f64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "the calendar ends far below 2^53 milliseconds")]
     let timestamp = at.get() as f64 / 1000.0;
@@ -33,7 +32,6 @@ pub struct Workers {
 
 impl Workers {
     /// Lets `count` workers write their reports under this prefix, the first ones at once.
-    #[must_use]
     pub fn start(bucket: &Bucket, prefix: &str, count: u32) -> Self {
         let (bucket, prefix) = (bucket.clone(), prefix.to_owned());
         let mut writing = JoinSet::new();

@@ -24,14 +24,11 @@ pub(super) type Settled = Vec<(String, Vec<String>)>;
 #[expect(async_fn_in_trait, reason = "only this crate implements and calls it")]
 pub trait Source {
     /// Takes letters for one round, each letter once; none if all were taken.
-    ///
-    /// # Errors
-    /// When the source does not respond.
     async fn take(&mut self) -> anyhow::Result<Vec<Letter>>;
 
     /// Deletes the letters that are settled, unless it is a dry run, and keeps the others.
     async fn finish(&mut self, settled: Settled, dry_run: bool, summary: &mut Summary);
 
     /// Makes what was taken and stays visible to others again.
-    async fn give_back(&mut self, summary: &mut Summary);
+    async fn make_visible(&mut self, summary: &mut Summary);
 }

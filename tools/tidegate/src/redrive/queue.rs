@@ -43,7 +43,6 @@ pub struct Queue {
 
 impl Queue {
     /// Letters from this queue.
-    #[must_use]
     pub fn new(queue: DeadLetterQueue) -> Self {
         Self { messages: queue, held: HashMap::new(), seen: HashSet::new() }
     }
@@ -96,9 +95,9 @@ impl Source for Queue {
         }
     }
 
-    async fn give_back(&mut self, summary: &mut Summary) {
+    async fn make_visible(&mut self, summary: &mut Summary) {
         let messages: Vec<_> = self.held.drain().flat_map(|(_, messages)| messages).collect();
-        for (id, given) in by_any_receipt(self.messages.give_back(messages).await) {
+        for (id, given) in by_any_receipt(self.messages.make_visible(messages).await) {
             if let Err(error) = given {
                 let trouble = format!("message {id} is hidden for up to ten minutes: {}", causes(&error));
                 summary.troubles.push(trouble);

@@ -36,7 +36,7 @@ use super::{
 
 /// The records of a snapshot, with the letters that each is in.
 #[derive(Default)]
-struct Wanted {
+struct SnapshotRecords {
     candidates: BTreeMap<RecordId, Candidate>,
     letters: BTreeMap<RecordId, Vec<usize>>,
 }
@@ -44,7 +44,7 @@ struct Wanted {
 /// The records that a round's letters hold, by snapshot.
 struct Records<'a> {
     changes: Vec<BucketChange<'a>>,
-    wanted: BTreeMap<SnapshotKey<'a>, Wanted>,
+    wanted: BTreeMap<SnapshotKey<'a>, SnapshotRecords>,
 }
 
 /// Settles what can be settled of a round. After `interrupt`, no further snapshot is begun, and those that are under way
@@ -61,7 +61,7 @@ pub(super) async fn settle(
     {
         let Records { changes, mut wanted } = read(&letters, redriver, now, &mut reasons);
         let mut unfinished = vec![0_usize; letters.len()];
-        wanted.values().flat_map(Wanted::places).for_each(|place| unfinished[place] += 1);
+        wanted.values().flat_map(SnapshotRecords::places).for_each(|place| unfinished[place] += 1);
         bar.inc_length(wanted.values().map(|wanted| wanted.candidates.len() as u64).sum());
         let postings = usage::fold(&changes, &Window::ALL);
         let work = postings.iter().filter_map(|posting| Some((posting, wanted.remove(posting.snapshot())?)));
@@ -157,7 +157,7 @@ fn read<'a>(
     all
 }
 
-impl Wanted {
+impl SnapshotRecords {
     /// The places of the letters that these records are in, each once.
     fn places(&self) -> impl Iterator<Item = usize> {
         self.letters.values().flatten().copied().collect::<BTreeSet<_>>().into_iter()

@@ -32,15 +32,11 @@ pub struct StoredFailures {
 
 impl StoredFailures {
     /// The invocation records of `function` under a prefix.
-    #[must_use]
     pub fn new(s3: Client, bucket: String, prefix: String, function: String) -> Self {
         Self { s3, bucket, prefix, function, after: None }
     }
 
     /// Reads `s3://bucket/prefix`.
-    ///
-    /// # Errors
-    /// A sentence that quotes the text, if it is something else.
     pub fn parse_location(text: &str) -> Result<(String, String), String> {
         let location = text.strip_prefix("s3://").filter(|location| !location.is_empty());
         let location = location.ok_or_else(|| format!("{text:?} is not a location like s3://bucket/prefix"))?;
@@ -112,7 +108,7 @@ impl Source for StoredFailures {
         }
     }
 
-    async fn give_back(&mut self, _: &mut Summary) {}
+    async fn make_visible(&mut self, _: &mut Summary) {}
 }
 
 fn is_gone(error: &anyhow::Error) -> bool {

@@ -31,21 +31,15 @@ impl Summary {
     }
 
     /// How often a decision was made.
-    #[must_use]
     pub fn decided(&self, decision: Decision) -> usize {
         self.decisions.get(&decision).copied().unwrap_or_default()
     }
 
     /// The status of the process: 1 if something is left, or if the source did not do all.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.left.is_empty() || !self.troubles.is_empty())
     }
 
-    /// The same as JSON.
-    ///
-    /// # Errors
-    /// None, as far as we know: a summary has nothing that JSON cannot hold.
     pub fn json(&self) -> serde_json::Result<String> {
         let left: Vec<_> = self.left.iter().map(|(name, reason)| json!({"name": name, "reason": reason})).collect();
         serde_json::to_string_pretty(&json!({

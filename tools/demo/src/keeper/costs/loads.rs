@@ -3,7 +3,6 @@
 /// A bucket and its clients.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// How the table names it.
     pub name: &'static str,
     /// What the keeper should do about it.
     pub aim: Aim,
@@ -13,7 +12,6 @@ pub struct Load {
     pub refill: i64,
     /// The period, in milliseconds.
     pub period: i64,
-    /// The number of its shards.
     pub shards: u32,
     /// Tokens that each acquire takes.
     pub tokens: i64,
@@ -39,7 +37,6 @@ pub struct Stretch {
     pub seconds: f64,
     /// Acquires a second at its beginning...
     pub from: f64,
-    /// ...and at its end.
     pub to: f64,
 }
 
@@ -47,7 +44,6 @@ const SECOND: i64 = 1_000;
 const MINUTE: i64 = 60_000;
 
 /// All loads, in the order of the table.
-#[must_use]
 pub fn all() -> Vec<Load> {
     vec![
         Load::new("0.8/s on 60/min", Aim::Halve, (60, 60, MINUTE), &steady(0.8)),
@@ -116,7 +112,6 @@ impl Load {
         0.0
     }
 
-    /// The highest rate.
     pub(super) fn highest_rate(&self) -> f64 {
         self.stretches.iter().flat_map(|stretch| [stretch.from, stretch.to]).fold(0.0, f64::max)
     }

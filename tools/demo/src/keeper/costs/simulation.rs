@@ -32,7 +32,6 @@ const WRITE_UNIT: i64 = 1_000;
 const ANSWER: i64 = 3_000;
 /// Both reads of a slow path: the configuration, then the item.
 const READS: i64 = 8_000;
-/// Any write.
 const WRITE: i64 = 4_000;
 /// How many other shards a client tries when one is short.
 const PROBES: usize = 2;
@@ -40,20 +39,16 @@ const PROBES: usize = 2;
 /// How the keeper gets the records. Times are in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delivery {
-    /// The batching window.
     pub(super) window: i64,
     /// From the end of a window to the function, on average.
     pub(super) lag: i64,
 }
 
-/// What was counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Acquires.
     pub acquires: u64,
     /// Acquires that took the slow path.
     pub slow: u64,
-    /// Acquires that were rejected.
     pub rejected: u64,
     /// Acquires that an exact token bucket of the whole limit would have rejected.
     pub exact: u64,

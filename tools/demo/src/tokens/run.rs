@@ -69,9 +69,8 @@ struct Task {
     life: Life,
 }
 
-/// One side of the comparison.
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct SimulationRun {
     clients: Clients,
     workers: Vec<Worker>,
     agenda: BTreeMap<(i64, usize), Action>,
@@ -90,7 +89,7 @@ pub(super) struct Side {
     _dynamodb: EmbeddedDynamoDb,
 }
 
-impl Side {
+impl SimulationRun {
     pub(super) async fn new(swept: bool, events: usize, seed: u64, bar: ProgressBar) -> anyhow::Result<Self> {
         let (dynamodb, emr) = (EmbeddedDynamoDb::start(None).await?, EmbeddedEmr::start().await?);
         let client = client::dynamodb(&sdk_config(dynamodb.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
@@ -293,7 +292,7 @@ impl Side {
         if task.number.is_multiple_of(STRAYS) {
             self.plan(1, Action::Send(event::stray(task.number / STRAYS, self.now)?));
             self.measured.strays += 1;
-            // Somebody else's, whom nobody counts.
+            // An event of a cluster that has no token.
             self.plan(1, Action::Send(Kind::Cluster.end(1_000_000 + task.number, self.now)?));
         }
         let (worker, rng) = (task.worker, &mut self.workers[task.worker].rng);

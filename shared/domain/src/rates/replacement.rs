@@ -14,7 +14,7 @@ pub struct Previous {
 
 /// What becomes of a new summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Succession {
+pub enum Replacement {
     /// It replaces the one that is there, with this number.
     Next {
         /// One more than that of the summary that it replaces, or 1.
@@ -27,20 +27,20 @@ pub enum Succession {
 /// What becomes of a summary whose aggregation began at the moment `began`, and that is about to be written at the
 /// moment `now`.
 ///
-/// A summary of no time, or of one that lies more than the cutoff ahead, is nobody's: it would bar all others. How far
-/// ahead is seen from `now`, since others may have begun and ended while a slow aggregation lasted.
+/// Ignores a summary with no timestamp, or with one more than the cutoff after `now`: it would block every later write.
+/// The comparison is with `now`, because others may have begun and ended while a slow aggregation ran.
 #[must_use]
-pub fn succeed(previous: Option<Previous>, began: EpochMillis, now: EpochMillis, cutoff: Cutoff) -> Succession {
-    let Some(previous) = previous else { return Succession::Next { sequence: 1 } };
+pub fn should_replace(previous: Option<Previous>, began: EpochMillis, now: EpochMillis, cutoff: Cutoff) -> Replacement {
+    let Some(previous) = previous else { return Replacement::Next { sequence: 1 } };
     let at = match previous.timestamp {
         Field::Number(seconds) => moment(seconds).ok().filter(|at| at.since(now) <= cutoff.get()),
         Field::Missing | Field::Other => None,
     };
     if at.is_some_and(|at| at >= began) {
-        return Succession::Superseded;
+        return Replacement::Superseded;
     }
     // After the last number comes the first: whoever compares them takes it for a summary of another program.
-    Succession::Next { sequence: previous.sequence.and_then(|sequence| sequence.checked_add(1)).unwrap_or(1) }
+    Replacement::Next { sequence: previous.sequence.and_then(|sequence| sequence.checked_add(1)).unwrap_or(1) }
 }
 
 #[cfg(test)]
@@ -50,24 +50,24 @@ mod tests {
     /// 2026-01-01T00:00:00Z
     const NOW: i64 = 1_767_225_600;
 
-    fn check(previous: Option<(Field, Option<u64>)>, expect: Succession) {
+    fn check(previous: Option<(Field, Option<u64>)>, expect: Replacement) {
         let previous = previous.map(|(timestamp, sequence)| Previous { timestamp, sequence });
         let began = EpochMillis::new(NOW * 1000).unwrap();
-        assert_eq!(succeed(previous, began, began, Cutoff::DEFAULT), expect, "{previous:?}");
+        assert_eq!(should_replace(previous, began, began, Cutoff::DEFAULT), expect, "{previous:?}");
     }
 
     #[test]
     fn a_newer_summary_stays_and_any_other_is_replaced() {
         let at = |seconds: f64| Field::Number(1_767_225_600.0 + seconds);
-        let next = |sequence| Succession::Next { sequence };
+        let next = |sequence| Replacement::Next { sequence };
         check(None, next(1));
         check(Some((at(-5.0), Some(7))), next(8));
         check(Some((at(-0.001), Some(7))), next(8));
         check(Some((at(-5.0), None)), next(1));
         check(Some((at(-5.0), Some(u64::MAX))), next(1));
-        check(Some((at(0.0), Some(7))), Succession::Superseded);
-        check(Some((at(0.001), Some(7))), Succession::Superseded);
-        check(Some((at(15.0), None)), Succession::Superseded);
+        check(Some((at(0.0), Some(7))), Replacement::Superseded);
+        check(Some((at(0.001), Some(7))), Replacement::Superseded);
+        check(Some((at(15.0), None)), Replacement::Superseded);
         check(Some((at(15.001), Some(7))), next(8));
         check(Some((Field::Number(f64::NAN), Some(7))), next(8));
         check(Some((Field::Missing, Some(7))), next(8));
@@ -80,13 +80,13 @@ mod tests {
         let check = |previous: f64, took: i64, expect| {
             let previous = Previous { timestamp: Field::Number(1_767_225_600.0 + previous), sequence: Some(7) };
             let cutoff = Cutoff::from_seconds(std::num::NonZeroU32::MIN);
-            assert_eq!(succeed(Some(previous), at(0), at(took), cutoff), expect, "{previous:?} {took}");
+            assert_eq!(should_replace(Some(previous), at(0), at(took), cutoff), expect, "{previous:?} {took}");
         };
-        let next = Succession::Next { sequence: 8 };
+        let next = Replacement::Next { sequence: 8 };
         check(1.001, 0, next);
-        check(1.001, 1, Succession::Superseded);
-        check(1.001, 4_000, Succession::Superseded);
-        check(5.0, 4_000, Succession::Superseded);
+        check(1.001, 1, Replacement::Superseded);
+        check(1.001, 4_000, Replacement::Superseded);
+        check(5.0, 4_000, Replacement::Superseded);
         check(5.001, 4_000, next);
         check(-0.001, 4_000, next);
     }

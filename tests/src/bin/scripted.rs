@@ -27,14 +27,14 @@ struct Report {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    process::run(&Telemetry::start("obedient", &[]), obey).await
+    process::run(&Telemetry::start("scripted", &[]), handle).await
 }
 
-async fn obey(invocation: Invocation<'_, Event>) -> Result<String, Diagnostic> {
-    let (event, .., teller) = invocation.into_parts();
+async fn handle(invocation: Invocation<'_, Event>) -> Result<String, Diagnostic> {
+    let (event, .., emitter) = invocation.into_parts();
     match event {
         Event::Answer(answer) => {
-            teller.tell("answer", Report { letters: answer.len() });
+            emitter.emit("answer", Report { letters: answer.len() });
             Ok(answer)
         }
         Event::Fail(message) => Err(diagnostic("ToldTo", &io::Error::other(message))),
