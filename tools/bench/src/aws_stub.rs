@@ -1,5 +1,5 @@
 //! An AWS endpoint that says yes to everything and counts what it is asked. It has one token for each resource
-//! that it is asked for, but for those that [`ends`](super::ends) names so that they have none.
+//! that it is asked for, but for those that [`ends`] names so that they have none.
 
 use std::{
     collections::BTreeMap,
