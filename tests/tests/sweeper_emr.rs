@@ -1,4 +1,4 @@
-//! The reconcile, where it asks EMR: tokens of clusters of whose end no event response.
+//! The reconcile with EMR: tokens of clusters whose event was lost.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,11 @@ async fn asking() -> anyhow::Result<SweeperScene> {
     Ok(scene)
 }
 
-fn response(run: &Reconciled) -> BTreeSet<(&str, &str, &str)> {
-    run.decided.iter().map(|response| (response.reservation.as_str(), response.decision, response.why.as_str())).collect()
+fn decisions_of(run: &Reconciled) -> BTreeSet<(&str, &str, &str)> {
+    run.decided
+        .iter()
+        .map(|response| (response.reservation.as_str(), response.decision, response.why.as_str()))
+        .collect()
 }
 
 #[tokio::test]
@@ -40,7 +43,7 @@ async fn only_clusters_that_emr_calls_ended_lose_their_tokens() -> anyhow::Resul
     let ended = "EMR says that the cluster has ended";
     let expired = "it expired at 1767225600, in epoch seconds";
     let expect = [("ended", "deleted", ended), ("ended-too", "deleted", ended), ("expired", "deleted", expired)];
-    assert_eq!(response(&run), expect.into());
+    assert_eq!(decisions_of(&run), expect.into());
     let report = &run.report;
     assert_eq!((report.tokens, report.expired, report.forgotten, report.kept, report.deleted), (7, 1, 2, 4, 3));
     assert_eq!((report.clusters_asked, report.clusters_unknown, report.clusters_failed), (3, 1, 0));

@@ -166,7 +166,7 @@ fn life() -> impl Strategy<Value = Life> {
     (0..4_usize, any::<bool>(), 0..4_usize).prop_map(|(tokens, is_late, ends)| Life { tokens, is_late, ends })
 }
 
-/// Lets lives pass under faults; those are to stay whose end was never response.
+/// Runs lives of resources under faults. Resources whose end no event reported must stay.
 async fn live_through(lives: &[Life], seed: u64, crashes: &[usize]) -> anyhow::Result<()> {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut scene = SweeperScene::with_faults(FaultRates::spread(0.4), seed).await?;

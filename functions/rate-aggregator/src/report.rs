@@ -19,7 +19,7 @@ use crate::{
 /// The counts that are CloudWatch metrics: those of the alarms and the dashboard.
 pub const METRICS: [&str; 5] = ["Succeeded", "Published", "Failed", "Active", "Rejected"];
 
-/// The aggregation of one job, as it is response.
+/// The aggregation of one job, as its log line shows it.
 #[metrics(rename_all = "PascalCase")]
 #[derive(Debug)]
 pub struct AggregationReport {

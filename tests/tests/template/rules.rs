@@ -27,9 +27,10 @@ fn check(rules: &[(String, Pattern)], event: &Value) -> anyhow::Result<Option<St
     let processors = Processors::built_in()?;
     let told = BusEvent::from_json(event.clone()).ok().is_some_and(|event| {
         // An end without an id is one that somebody must look at: it is to come to the dead letters.
-        processors
-            .read(&event)
-            .map_or_else(|error| error.to_string().contains("finds no id"), |told| matches!(told, Reading::Ended { .. }))
+        processors.read(&event).map_or_else(
+            |error| error.to_string().contains("finds no id"),
+            |told| matches!(told, Reading::Ended { .. }),
+        )
     });
     let passing: Vec<_> =
         rules.iter().filter(|(_, pattern)| pattern.matches(event)).map(|(id, _)| id.clone()).collect();
