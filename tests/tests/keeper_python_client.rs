@@ -160,7 +160,7 @@ fn version_record() -> Item {
 
 async fn scene() -> anyhow::Result<KeeperScene> {
     let scene = KeeperScene::new().await?;
-    assert!(scene.keeper.registry.enter_version().await?);
+    assert!(scene.keeper.registry.enter_version(true).await?);
     Ok(scene)
 }
 
@@ -242,10 +242,29 @@ async fn clients_of_all_versions_open_a_new_table() -> anyhow::Result<()> {
         for path in order {
             let mut client = Client::open(&python, path, &scene, DEEP).await?;
             assert!(client.acquire(&[START], DEEP.tokens).await?[0].admitted);
-            assert!(!scene.keeper.registry.enter_version().await?, "a second repair writes nothing");
+            assert!(!scene.keeper.registry.enter_version(true).await?, "a second repair writes nothing");
             assert_eq!(scene.table().await?["_/SYSTEM# #VERSION"], version_record());
         }
     }
+    Ok(())
+}
+
+/// A client that comes before the repair enters its version as that of the functions. On our own table, the repair removes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn repair_removes_the_version_of_an_early_client() -> anyhow::Result<()> {
+    let Some(python) = interpreter("zae_limiter").await? else { return Ok(()) };
+    let Some(oldest) = another_version(&python, "zae-limiter-0.10.3")? else { return Ok(()) };
+    let scene = KeeperScene::new().await?;
+    let version = async || anyhow::Ok(scene.table().await?["_/SYSTEM# #VERSION"]["lambda_version"].clone());
+    Client::open(&python, &oldest, &scene, DEEP).await?;
+    assert_eq!(version().await?, text("0.10.3"));
+    assert!(!scene.keeper.registry.enter_version(false).await?, "the table may be that of a stack with an aggregator");
+    assert_eq!(version().await?, text("0.10.3"));
+    assert!(scene.keeper.registry.enter_version(true).await?);
+    assert_eq!(version().await?, AttributeValue::Null(true));
+    let mut client = Client::open(&python, Path::new(""), &scene, DEEP).await?;
+    assert!(client.acquire(&[START], DEEP.tokens).await?[0].admitted);
+    assert_eq!(version().await?, AttributeValue::Null(true));
     Ok(())
 }
 

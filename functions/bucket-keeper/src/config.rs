@@ -12,6 +12,9 @@ pub struct Config {
     pub table: String,
     /// `MAX_SHARDS`, `SHARD_PRESSURE_PERCENT`: when shards are doubled. Default 32 and 80.
     pub pressure: pressure::Policy,
+    /// `OWN_TABLE`: whether the table belongs to Tidegate's stack, so that no function of zae-limiter reads it. Default
+    /// false.
+    pub own_table: bool,
     /// `DEAD_LETTER_QUEUE_URL`: where undecodable records are parked. Without it, they are failures.
     pub dead_letter_queue: Option<String>,
     /// `WRITE_CONCURRENCY`: how many buckets are kept at the same time. Default 32.
@@ -37,6 +40,7 @@ impl Config {
                 max_shards: settings.accepted("MAX_SHARDS", SHARDS, MAX_SHARDS, shards)?,
                 percent: settings.accepted("SHARD_PRESSURE_PERCENT", PERCENT, PRESSURE_PERCENT, percent)?,
             },
+            own_table: settings.parsed("OWN_TABLE", "true or false", false)?,
             dead_letter_queue: settings.dead_letter_queue()?,
             concurrency: settings.concurrency()?,
         })
@@ -82,13 +86,14 @@ mod tests {
             ("TABLE_NAME", "limits"),
             ("MAX_SHARDS", "1"),
             ("SHARD_PRESSURE_PERCENT", "50"),
+            ("OWN_TABLE", "true"),
             ("DEAD_LETTER_QUEUE_URL", "https://sqs.example/1/parked"),
             ("WRITE_CONCURRENCY", "4"),
         ])
         .unwrap();
         assert_eq!((config.pressure.max_shards, config.pressure.percent), (ShardCount::ONE, 50));
         assert_eq!(config.dead_letter_queue.as_deref(), Some("https://sqs.example/1/parked"));
-        assert_eq!(config.concurrency.get(), 4);
+        assert_eq!((config.concurrency.get(), config.own_table), (4, true));
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct BucketKeeper {
     pub pressure: pressure::Policy,
     /// How many buckets are kept at the same time.
     pub concurrency: NonZeroUsize,
+    /// Whether the table belongs to Tidegate's stack.
+    pub own_table: bool,
 }
 
 /// The most time for one refill. Later, it is of no use.

@@ -1,11 +1,11 @@
 //! One invocation as Lambda makes it: its event, its metrics, its answer.
 
+use tidegate_aws::concurrent::within;
 use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};
 
 use crate::{
     event::{Answer, Event},
     handler::BucketKeeper,
-    repair::within,
 };
 
 impl BucketKeeper {
@@ -19,13 +19,13 @@ impl BucketKeeper {
                 handled.answer.map(Answer::Batch).map_err(|error| diagnostic("BatchError", &error))
             }
             Event::Repair => {
-                let version = within(deadline, Box::pin(self.registry.enter_version())).await;
+                let version = within(deadline, Box::pin(self.registry.enter_version(self.own_table))).await;
                 let repaired = Box::pin(self.repair(now, deadline)).await;
                 let buckets = repaired.report.buckets;
                 emitter.emit("repair", repaired.report);
                 let complete = repaired.complete.map_err(|error| diagnostic("RepairError", &error))?;
                 if version.map_err(|error| diagnostic("VersionError", &error))? {
-                    tracing::info!("entered the version record");
+                    tracing::info!("wrote the version record");
                 }
                 Ok(Answer::Repair { buckets, complete })
             }

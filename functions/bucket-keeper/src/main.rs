@@ -18,6 +18,7 @@ async fn main() -> anyhow::Result<()> {
             .map(|url| DeadLetterQueue::new(client::sqs(&sdk), url, env!("CARGO_PKG_NAME"))),
         pressure: config.pressure,
         concurrency: config.concurrency,
+        own_table: config.own_table,
     };
     process::run(telemetry, async |invocation| keeper.invoke(invocation).await).await
 }

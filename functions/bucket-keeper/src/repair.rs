@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_aws::{
     buckets::{Consistency, Outcome, Shards},
-    concurrent::for_each,
+    concurrent::{for_each, within},
     error::{CallError, StoreError, causes},
     registry::{Entry, Page},
 };
@@ -17,7 +17,7 @@ use tidegate_domain::{
     state::{BucketState, ShardCount},
     time::EpochMillis,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::{handler::BucketKeeper, report::Report, shards::is_unsettled};
 
@@ -238,12 +238,4 @@ fn needs_repair(shards: &Shards, zero: &BucketState<'_>, now: EpochMillis) -> bo
     shards.states.iter().any(is_due)
         || (shards.unfamiliar.is_empty() && split::plan(&shards.states, zero.shards).is_some())
         || !law::rebalance(&shards.states, now).is_empty()
-}
-
-/// Makes a call within the deadline.
-pub(crate) async fn within<T>(
-    deadline: Instant,
-    call: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, CallError> {
-    timeout_at(deadline, call).await.map_err(|_| CallError::Deadline).and_then(|done| Ok(done?))
 }

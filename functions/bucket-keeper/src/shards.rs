@@ -47,13 +47,13 @@ impl BucketKeeper {
     ) -> Result<(), StoreError> {
         let bucket = &zero.bucket;
         if state.shards > ShardCount::ONE && (zero.has_new_count || is_sampled(zero.last)) {
-            let work = async |report: &mut Report| {
-                if self.register(bucket, state).await? && !zero.has_new_count {
-                    return Ok(true);
-                }
-                self.complete_and_refill(bucket, state.shards, now, report).await
-            };
-            self.in_time(bucket, report, work).await?;
+            // The repair knows registered buckets only, so a failure here fails the batch.
+            let is_registered = self.register(bucket, state).await?;
+            if zero.has_new_count || !is_registered {
+                let work =
+                    async |report: &mut Report| self.complete_and_refill(bucket, state.shards, now, report).await;
+                self.in_time(bucket, report, work).await?;
+            }
         }
         match pressure::measure(zero, state, now, &self.pressure) {
             Pressure::Bearable => Ok(()),

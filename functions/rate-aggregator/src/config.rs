@@ -25,7 +25,7 @@ pub struct Config {
     /// `STALENESS_CUTOFF_SECONDS`: the age up to which a worker's file counts. Default 15.
     pub cutoff: Cutoff,
     /// `MAX_CONCURRENCY`: how many calls are under way at the same time, at most, listings and writes among them. Each
-    /// job has its equal share, or one. Default 128.
+    /// job has its equal share, or one. Default 128, and 256 from 1,769 MB of memory on.
     pub concurrency: NonZeroUsize,
     /// `DISCOVER_JOBS`: whether each prefix right under `PREFIX` is a job of its own. Default false.
     pub discover_jobs: bool,
@@ -44,6 +44,13 @@ const LONGEST_INTERVAL: u32 = 900;
 /// AWS: [request rates](https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html).
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 
+/// The memory in MB with which a function has one CPU.
+///
+/// AWS: [memory](https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html).
+const ONE_CPU: u32 = 1_769;
+/// What 10,000 workers take with one CPU.
+const CONCURRENCY_OF_ONE_CPU: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+
 impl Config {
     /// Reads the process's environment.
     pub fn from_env() -> Result<Self, ConfigError> {
@@ -56,6 +63,13 @@ impl Config {
         let bucket = settings.checked("BUCKET", "a bucket's name, or an access point's ARN", is_bucket)?;
         let prefix = settings.checked("PREFIX", "what keys begin with, like \"fleet/rates/\"", is_key)?;
         let summary = settings.checked("SUMMARY_KEY", "what a key ends with, like \"summary.json\"", is_name)?;
+        let discover_jobs = settings.parsed("DISCOVER_JOBS", "true or false", false)?;
+        if let Some(value) = summary.as_ref().filter(|summary| discover_jobs && summary.contains(SEPARATOR)) {
+            let expected = "a name without a \"/\", because DISCOVER_JOBS looks for it beside the workers' files";
+            return Err(ConfigError::Invalid { name: "SUMMARY_KEY", value: value.clone(), expected });
+        }
+        let memory = settings.parsed("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "a whole number of MB", 0_u32)?;
+        let concurrency = if memory < ONE_CPU { CONCURRENCY } else { CONCURRENCY_OF_ONE_CPU };
         let missing = |name, purpose| ConfigError::Missing { name, purpose };
         Ok(Self {
             bucket: bucket.ok_or(missing("BUCKET", "the bucket of the workers' files"))?,
@@ -72,8 +86,8 @@ impl Config {
                 "a whole number of seconds from 1 to 4294967295",
                 CUTOFF_SECONDS,
             )?),
-            concurrency: settings.parsed("MAX_CONCURRENCY", "a whole number above 0", CONCURRENCY)?,
-            discover_jobs: settings.parsed("DISCOVER_JOBS", "true or false", false)?,
+            concurrency: settings.parsed("MAX_CONCURRENCY", "a whole number above 0", concurrency)?,
+            discover_jobs,
             force_path_style: settings.parsed("S3_FORCE_PATH_STYLE", "true or false", false)?,
         })
     }

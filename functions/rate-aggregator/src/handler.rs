@@ -9,7 +9,7 @@ use std::{
 };
 
 use tidegate_aws::{
-    concurrent::for_each,
+    concurrent::{for_each, within},
     error::{CallError, causes},
     rates::RateFiles,
 };
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::{
     config::Config,
     job::{self, Aggregated, Context, Job},
-    time::{Times, within},
+    time::Times,
 };
 
 /// The function: what it reads and writes, and how often.

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use tidegate_aws::{
-    concurrent::for_each,
+    concurrent::{for_each, within},
     error::{CallError, causes},
     rates::{Cursor, Fetched, Page, RateFiles},
 };
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::{
     publication::{LastSummary, publish},
     report::{Headline, Report},
-    time::{Times, longest, within},
+    time::{Times, longest},
 };
 
 /// How many rejected reports an aggregation names in the log, and how many that could not be read.

@@ -1,6 +1,7 @@
 //! The summary, written unless a newer one is there.
 
 use tidegate_aws::{
+    concurrent::within,
     error::CallError,
     rates::{RateFiles, Replaced, text},
 };
@@ -10,10 +11,7 @@ use tidegate_domain::rates::{
     summary::Summary,
 };
 
-use crate::{
-    job::Outcome,
-    time::{Times, within},
-};
+use crate::{job::Outcome, time::Times};
 
 /// How often a summary is tried that others overtake. Each time, somebody's summary was written, and almost always it
 /// is a newer one.

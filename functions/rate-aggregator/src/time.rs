@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_aws::error::{CallError, StoreError};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 /// An aggregation may take as long as the interval, or this long if that is shorter.
 const LEAST: Duration = Duration::from_secs(5);
@@ -32,14 +31,6 @@ impl Times {
         let time = write_by.saturating_duration_since(start);
         Self { start, read_by: start + time / 4 * 3, write_by }
     }
-}
-
-/// Makes a call within the deadline.
-pub(crate) async fn within<T>(
-    deadline: Instant,
-    call: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, CallError> {
-    timeout_at(deadline, call).await.map_err(|_| CallError::Deadline).and_then(|done| Ok(done?))
 }
 
 #[cfg(test)]

@@ -134,10 +134,10 @@ async fn a_schedules_call_aggregates_again_and_again() {
     let s3 = EmbeddedS3::start(None).await.unwrap();
     fleet(&s3, "fleet/");
     let written = Arc::new(Notify::new());
-    let response = Arc::clone(&written);
+    let notify = Arc::clone(&written);
     s3.bucket().on_call(move |bucket, call| {
         if matches!(call, Call::Put { .. }) && bucket.get("fleet/summary.json").is_some() {
-            response.notify_one();
+            notify.notify_one();
         }
         None
     });

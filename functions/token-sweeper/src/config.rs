@@ -16,7 +16,8 @@ pub struct Config {
     pub table: String,
     /// `NON_FUNGIBLE_RES_INDEX`, or `LIMITER_TABLES_BASE_NAME` with `-resource-index`. One is required.
     pub index: String,
-    /// `EVENT_PROCESSORS`: see [`Processors::parse`]. Without it, those that are built in.
+    /// `EVENT_PROCESSORS`: see [`Processors::parse`]. Without it, those that are built in. `GLUE_MAX_RETRIES`: see
+    /// [`Processors::with_glue_retries`]; no default, because no failure of a Glue job ends it then.
     pub processors: Processors,
     /// `MISSING_TOKEN_GRACE_SECONDS`: how long after a resource's end its token may still be written. Default 120.
     pub grace: Duration,
@@ -31,6 +32,9 @@ pub struct Config {
 
 const BASE_NAME: &str = "LIMITER_TABLES_BASE_NAME";
 const PROCESSORS: &str = "EVENT_PROCESSORS";
+const RETRIES: &str = "GLUE_MAX_RETRIES";
+/// AWS: [job properties](https://docs.aws.amazon.com/glue/latest/dg/add-job.html).
+const MOST_RETRIES: u32 = 10;
 const GRACE_SECONDS: u32 = 120;
 
 impl Config {
@@ -86,8 +90,19 @@ fn named<F: Fn(&str) -> Option<String>>(
 }
 
 fn processors<F: Fn(&str) -> Option<String>>(settings: &Settings<F>) -> Result<Processors, ConfigError> {
+    let expected = "a whole number from 0 to 10";
+    let retries: Option<u32> = match settings.get(RETRIES) {
+        Some(_) => {
+            Some(settings.accepted(RETRIES, expected, 0, |retries| (retries <= MOST_RETRIES).then_some(retries))?)
+        }
+        None => None,
+    };
     let text = settings.get(PROCESSORS);
-    let processors = text.as_deref().map_or_else(Processors::built_in, Processors::parse);
+    let processors = retries.map_or_else(Processors::built_in, Processors::with_glue_retries);
+    let processors = match &text {
+        Some(text) => processors.and_then(|processors| processors.overridden_by(text)),
+        None => processors,
+    };
     processors.map_err(|source| ConfigError::Part {
         name: PROCESSORS,
         value: text.unwrap_or_default(),
@@ -145,6 +160,7 @@ mod tests {
         let config = read(&[
             ("LIMITER_TABLES_BASE_NAME", "prod"),
             ("EVENT_PROCESSORS", r#"{"replace": true, "processors": []}"#),
+            ("GLUE_MAX_RETRIES", "2"),
             ("MISSING_TOKEN_GRACE_SECONDS", "30"),
             ("RECONCILE_EMR", "true"),
             ("DRY_RUN", "true"),

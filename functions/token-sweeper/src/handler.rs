@@ -9,9 +9,9 @@ use std::{
 
 use serde_json::Value;
 use tidegate_aws::{
-    concurrent::for_each,
+    concurrent::{for_each, within},
     emr::Clusters,
-    error::{CallError, StoreError, causes},
+    error::{CallError, causes},
     event::BusEvent,
     processors::{self, Processors},
     tokens::Tokens,
@@ -20,7 +20,7 @@ use tidegate_domain::{
     sweep::{self, Reason, Removal, Removals, Token},
     time::EpochMillis,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::{
     config::Config,
@@ -237,12 +237,4 @@ impl Swept {
             }
         }
     }
-}
-
-/// Makes a call within the deadline.
-pub(crate) async fn within<T>(
-    deadline: Instant,
-    call: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, CallError> {
-    timeout_at(deadline, call).await.map_err(|_| CallError::Deadline).and_then(|done| Ok(done?))
 }

@@ -9,7 +9,7 @@ use std::{
 
 use serde::Serialize;
 use tidegate_aws::{
-    concurrent::for_each,
+    concurrent::{for_each, within},
     emr::{Clusters, is_cluster_id},
     error::{CallError, causes},
     tokens::{Page, SEGMENTS},
@@ -21,25 +21,24 @@ use tidegate_domain::{
 };
 use tokio::time::Instant;
 
-use crate::{
-    event::Answer,
-    handler::{TokenSweeper, within},
-    report::Report,
-};
+use crate::{event::Answer, handler::TokenSweeper, report::Report};
 
 /// The most clusters that one reconcile asks for, one after the other: EMR answers few calls a second.
 ///
 /// AWS: [EMR quotas](https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-service-limits-what-are.html).
 const CLUSTERS: NonZeroUsize = NonZeroUsize::new(300).unwrap();
 
+/// After so many failed calls in a row, a reconcile asks EMR for no more clusters.
+const MOST_FAILED_IN_A_ROW: usize = 3;
+
 /// The time from one reconcile to the next. The clock numbers them, so that each takes its turn although none remembers
 /// another.
 pub const INTERVAL: Duration = Duration::from_mins(15);
 
-/// The most tokens that an answer tells of: an answer may have 6 MB.
+/// The most tokens that a response lists, because a response may have 6 MB.
 ///
 /// AWS: [Lambda quotas](https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html).
-const TOLD: usize = 1_000;
+const MAX_RESPONSES: usize = 1_000;
 
 #[derive(Debug)]
 pub struct Reconciled {
@@ -151,6 +150,7 @@ impl TokenSweeper {
         run: &mut Reconciled,
     ) -> HashMap<String, Resource> {
         let mut answers = HashMap::new();
+        let mut failed_in_a_row = 0;
         let clusters: BTreeSet<_> = tokens.iter().map(|token| token.resource.as_str()).collect();
         run.complete &= clusters.len() <= CLUSTERS.get();
         for cluster in turn(Vec::from_iter(clusters), number(now), CLUSTERS) {
@@ -159,6 +159,7 @@ impl TokenSweeper {
                 Ok(answer) => {
                     run.report.clusters_unknown += usize::from(answer == Resource::Unknown);
                     answers.insert(cluster.to_owned(), answer);
+                    failed_in_a_row = 0;
                 }
                 Err(CallError::Deadline) => {
                     run.complete = false;
@@ -168,7 +169,11 @@ impl TokenSweeper {
                     run.report.clusters_failed += 1;
                     run.complete = false;
                     tracing::warn!(cluster, error = causes(&error), "EMR did not answer");
-                    break;
+                    // One cluster may be forbidden. Several failures in a row mean that EMR throttles or is down.
+                    failed_in_a_row += 1;
+                    if failed_in_a_row == MOST_FAILED_IN_A_ROW {
+                        break;
+                    }
                 }
             }
         }
@@ -185,7 +190,7 @@ impl TokenSweeper {
         if self.dry_run {
             run.report.would_delete += to_delete.len();
             for (token, reason) in to_delete {
-                run.emit(token, *reason, "would-delete");
+                run.record(token, *reason, "would-delete");
             }
             return;
         }
@@ -196,12 +201,12 @@ impl TokenSweeper {
             match removal {
                 Ok(removal) => {
                     removals.count(removal);
-                    run.emit(token, *reason, name(removal));
+                    run.record(token, *reason, name(removal));
                 }
                 Err(error) => {
                     run.report.not_deleted += 1;
                     tracing::warn!(resource = token.resource, error = causes(&error), "token not deleted");
-                    run.emit(token, *reason, "failed");
+                    run.record(token, *reason, "failed");
                 }
             }
         }
@@ -238,7 +243,7 @@ impl Reconciled {
         to_delete
     }
 
-    fn emit(&mut self, token: &Token, reason: Reason, decision: &'static str) {
+    fn record(&mut self, token: &Token, reason: Reason, decision: &'static str) {
         let why = match (reason, token.expires) {
             (Reason::Ended, _) => "EMR says that the cluster has ended".to_owned(),
             (Reason::Expired, Some(expires)) => format!("it expired at {expires}, in epoch seconds"),
@@ -247,7 +252,7 @@ impl Reconciled {
         let (coordinate, reservation) = (token.key.coordinate.clone(), token.key.reservation.clone());
         let resource = token.resource.clone();
         tracing::info!(coordinate, reservation, resource, decision, why, "token reconciled");
-        if self.decided.len() < TOLD {
+        if self.decided.len() < MAX_RESPONSES {
             self.decided.push(TokenResponse { coordinate, reservation, resource, decision, why });
         }
     }

@@ -1,9 +1,11 @@
-//! Calls for many items, some of them at the same time.
+//! Calls for many items, some of them at the same time, and calls within a deadline.
 
 use std::num::NonZeroUsize;
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::{CallError, StoreError};
 
 /// Makes a call for each item, `concurrency` of them at a time; the outputs in the order in which the
 /// calls end. `caller` is what every call needs, such as a client.
@@ -29,4 +31,9 @@ pub async fn for_each<'p, C: Copy, T, F: Future>(
         outputs.push(output);
     }
     outputs
+}
+
+/// Makes a call within the deadline.
+pub async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, CallError> {
+    timeout_at(deadline, call).await.map_err(|_| CallError::Deadline).and_then(|done| Ok(done?))
 }

@@ -23,7 +23,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::{
     event::BusEvent,
@@ -31,6 +31,9 @@ use crate::{
 };
 
 const BUILT_IN: &str = include_str!("processors.json");
+
+/// In the id of a Glue job run, before the number of its retry.
+const GLUE_ATTEMPT: &str = "_attempt_";
 
 /// Declared processors, by source and detail-type.
 #[derive(Clone, Debug, Default)]
@@ -108,15 +111,36 @@ impl Processors {
         Ok(processors)
     }
 
+    /// The same, for Glue jobs of which each failed run is retried this often, at most: the failure of the last attempt ends
+    /// the run.
+    pub fn with_glue_retries(retries: u32) -> Result<Self, InvalidProcessors> {
+        let mut processors = Self::built_in()?;
+        let last = match retries {
+            0 => json!({"state": ["FAILED"]}),
+            retries => json!({"state": ["FAILED"], "jobRunId": [{"suffix": format!("{GLUE_ATTEMPT}{retries}")}]}),
+        };
+        let ended = json!({"state": ["SUCCEEDED", "TIMEOUT", "STOPPED", "ERROR"]});
+        processors.extend(&json!([{
+            "name": "glue-job", "source": "aws.glue", "detail-type": "Glue Job State Change",
+            "id-path": "detail.jobRunId", "id-before": GLUE_ATTEMPT, "pattern": {"detail": {"$or": [ended, last]}},
+        }]))?;
+        Ok(processors)
+    }
+
     /// Those that are built in, and those of a text: a list of them, which win over built-in ones of the same source
     /// and detail-type, or `{"replace": true, "processors": [...]}`, which leaves none of those.
     pub fn parse(text: &str) -> Result<Self, InvalidProcessors> {
+        Self::built_in()?.overridden_by(text)
+    }
+
+    /// These, and those of a text, as for [`Processors::parse`].
+    pub fn overridden_by(self, text: &str) -> Result<Self, InvalidProcessors> {
         let declared = match serde_json::from_str(text)? {
             Value::Array(list) => Declared { replace: false, list: Value::Array(list) },
             Value::Object(object) => Declared::parse(object)?,
             _ => return Err(InvalidProcessors::Shape),
         };
-        let mut processors = if declared.replace { Self::default() } else { Self::built_in()? };
+        let mut processors = if declared.replace { Self::default() } else { self };
         processors.extend(&declared.list)?;
         Ok(processors)
     }

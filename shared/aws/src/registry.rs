@@ -155,13 +155,18 @@ impl Registry {
     }
 
     /// Writes the version record that clients of zae-limiter look for when they open the table, unless there is one;
-    /// returns whether it was written.
+    /// returns whether it wrote.
     ///
-    /// It has no version of a Lambda function. With one that is lower than its own, a client would deploy the function
-    /// of its own version, or refuse to open the table.
-    pub async fn enter_version(&self) -> Result<bool, StoreError> {
-        if self.get(system::VERSION).await?.is_some() {
-            return Ok(false);
+    /// The record has no version of zae-limiter's own functions. With a version below its own, a client would deploy the
+    /// functions, or refuse to open the table. If the table is `our_own`, which such functions never read, this also
+    /// removes the version that a client of an earlier moment entered.
+    pub async fn enter_version(&self, our_own: bool) -> Result<bool, StoreError> {
+        if let Some(record) = self.get(system::VERSION).await? {
+            let version = record.get(LAMBDA_VERSION).filter(|version| our_own && version.is_s());
+            return match version {
+                Some(version) => self.remove_lambda_version(version.clone()).await,
+                None => Ok(false),
+            };
         }
         let texts = [
             (SCHEMA_VERSION, "0.10.0"),
@@ -179,6 +184,20 @@ impl Registry {
             Err(error) => match error.as_service_error() {
                 Some(PutItemError::ConditionalCheckFailedException(_)) => Ok(false),
                 _ => Err(StoreError::from_sdk("PutItem", error)),
+            },
+        }
+    }
+
+    async fn remove_lambda_version(&self, seen: AttributeValue) -> Result<bool, StoreError> {
+        let mut expression = Expression::default();
+        expression.compare(LAMBDA_VERSION, "=", seen);
+        expression.set(LAMBDA_VERSION, AttributeValue::Null(true));
+        let update = expression.applied_to(self.client.update_item().table_name(&self.table));
+        match update.set_key(Some(key(system::VERSION))).send().await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(_)) => Ok(false),
+                _ => Err(StoreError::from_sdk("UpdateItem", error)),
             },
         }
     }

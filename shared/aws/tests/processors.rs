@@ -117,20 +117,46 @@ fn any_attempt_of_a_glue_job_run_ends_the_run() {
     check_unprocessable(&processors, &glue("_attempt_1", "STOPPED"), nameless);
 }
 
-/// As the README of token-sweeper declares it for jobs that are retried twice.
 #[test]
-fn the_failure_of_the_last_attempt_can_be_declared_an_end() {
+fn the_last_failed_attempt_ends_a_glue_job_run() {
+    for (retries, attempt, expect) in [
+        (0, "jr_1", Some("jr_1")),
+        (0, "jr_1_attempt_1", Some("jr_1")),
+        (1, "jr_1", None),
+        (1, "jr_1_attempt_1", Some("jr_1")),
+        (10, "jr_1_attempt_1", None),
+        (10, "jr_1_attempt_10", Some("jr_1")),
+    ] {
+        let processors = Processors::with_glue_retries(retries).unwrap();
+        check(&processors, &glue(attempt, "FAILED"), expect);
+        check(&processors, &glue(attempt, "SUCCEEDED"), Some("jr_1"));
+        check(&processors, &glue(attempt, "EXPIRED"), None);
+    }
+    // What an operator declares wins.
+    let declared = r#"[{"name": "none", "source": "aws.glue", "detail-type": "Glue Job State Change",
+        "id-path": "detail.jobRunId", "pattern": {"detail": {"state": ["STOPPED"]}}}]"#;
+    let processors = Processors::with_glue_retries(0).unwrap().overridden_by(declared).unwrap();
+    check(&processors, &glue("jr_1", "FAILED"), None);
+}
+
+/// As the README of token-sweeper declares it.
+#[test]
+fn the_failure_of_the_last_attempt_can_be_declared_by_job() {
     let processors = Processors::parse(
-        r#"[{"name": "glue-job-retried-twice", "source": "aws.glue", "detail-type": "Glue Job State Change",
+        r#"[{"name": "glue-job", "source": "aws.glue", "detail-type": "Glue Job State Change",
             "id-path": "detail.jobRunId", "id-before": "_attempt_",
             "pattern": {"detail": {"$or": [{"state": ["SUCCEEDED", "TIMEOUT", "STOPPED", "ERROR"]},
-                                           {"state": ["FAILED"], "jobRunId": [{"suffix": "_attempt_2"}]}]}}}]"#,
+                {"state": ["FAILED"], "jobName": ["load"], "jobRunId": [{"suffix": "_attempt_2"}]},
+                {"state": ["FAILED"], "jobName": [{"anything-but": ["load"]}]}]}}}]"#,
     )
     .unwrap();
     check(&processors, &glue("jr_1", "FAILED"), None);
     check(&processors, &glue("jr_1_attempt_1", "FAILED"), None);
     check(&processors, &glue("jr_1_attempt_2", "FAILED"), Some("jr_1"));
     check(&processors, &glue("jr_1_attempt_1", "SUCCEEDED"), Some("jr_1"));
+    let other =
+        event("aws.glue", "Glue Job State Change", json!({"jobName": "other", "jobRunId": "jr_1", "state": "FAILED"}));
+    check(&processors, &other, Some("jr_1"));
 }
 
 #[test]

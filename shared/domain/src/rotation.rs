@@ -6,8 +6,8 @@ use std::num::NonZeroUsize;
 /// Returns the items that the run with this number takes, at most `budget` of them, in the order in which it takes them.
 ///
 /// While the items stay the same, any `items.len().div_ceil(budget)` runs with successive numbers take every item.
-/// Each round of so many runs starts one item later within each run, so that runs which stop early do not always leave
-/// out the same items.
+/// Each round of so many runs starts elsewhere within each run, by the golden section. So if runs stop early, after a
+/// `k`-th of their items, a few times `k` rounds still take every item.
 ///
 /// ```
 /// use std::num::NonZeroUsize;
@@ -26,9 +26,20 @@ pub fn turn<T>(mut items: Vec<T>, run: usize, budget: NonZeroUsize) -> Vec<T> {
     let runs = items.len().div_ceil(budget.get());
     items.rotate_left(run % runs * budget.get());
     items.truncate(budget.get());
-    let round = run / runs % items.len();
-    items.rotate_left(round);
+    let len = items.len();
+    items.rotate_left(run / runs % len * step(len) % len);
     items
+}
+
+/// The number next to the golden section of `len` that has no divisor in common with it: its multiples reach every place,
+/// and the first few are far apart.
+fn step(len: usize) -> usize {
+    let golden = len * 618 / 1000;
+    (1..=golden).rev().find(|step| gcd(*step, len) == 1).unwrap_or(1)
+}
+
+const fn gcd(one: usize, other: usize) -> usize {
+    if other == 0 { one } else { gcd(other, one % other) }
 }
 
 #[cfg(test)]
@@ -53,6 +64,16 @@ mod tests {
                 prop_assert_eq!(turn.iter().collect::<BTreeSet<_>>().len(), turn.len(), "an item twice");
                 taken.extend(turn);
             }
+            prop_assert_eq!(taken, BTreeSet::from_iter(items));
+        }
+
+        /// As when EMR throttles each run after some calls.
+        #[test]
+        fn runs_that_stop_early_take_all_items(count in 1_usize..400, stop in 1_usize..400, first in 0..usize::MAX / 2) {
+            let items: Vec<_> = (0..count).collect();
+            let runs = 5 * count.div_ceil(stop);
+            let taken: BTreeSet<_> =
+                (first..first + runs).flat_map(|run| turn(items.clone(), run, NonZeroUsize::MAX).into_iter().take(stop)).collect();
             prop_assert_eq!(taken, BTreeSet::from_iter(items));
         }
 

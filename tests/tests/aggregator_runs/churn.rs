@@ -122,10 +122,10 @@ async fn of_overlapping_aggregators_no_older_summary_replaces_a_newer_one() -> a
     }
     // What is there when somebody is about to write is what was written last.
     let seen = std::sync::Arc::new(Mutex::new(Vec::new()));
-    let response = std::sync::Arc::clone(&seen);
+    let summaries = std::sync::Arc::clone(&seen);
     scene.bucket().on_call(move |bucket, call| {
         if matches!(call, Call::Put { .. }) {
-            response.lock().unwrap_or_else(PoisonError::into_inner).push(summary(bucket, PREFIX).unwrap_or_default());
+            summaries.lock().unwrap_or_else(PoisonError::into_inner).push(summary(bucket, PREFIX).unwrap_or_default());
         }
         None
     });

@@ -99,15 +99,15 @@ async fn a_retried_glue_job_run_keeps_its_token() -> anyhow::Result<()> {
     let scene = SweeperScene::new().await?;
     scene.put(&token("r-1", "jr_1")).await?;
     scene.put(&token("r-2", "jr_2")).await?;
-    let response = |job_run: &str, state: &str| {
+    let event = |job_run: &str, state: &str| {
         json!({"source": "aws.glue", "detail-type": "Glue Job State Change", "time": "2026-01-01T00:00:00Z",
             "detail": {"jobName": "load", "severity": "INFO", "jobRunId": job_run, "state": state}})
     };
-    let failed = ["jr_1", "jr_1_attempt_1", "jr_1"].map(|attempt| response(attempt, "FAILED"));
+    let failed = ["jr_1", "jr_1_attempt_1", "jr_1"].map(|attempt| event(attempt, "FAILED"));
     let handled = scene.invoke(&failed, END).await?;
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["no-end"; 3], vec![]));
     assert_eq!(scene.left().await?, ["r-1", "r-2"]);
-    let handled = scene.invoke(&[response("jr_1_attempt_2", "SUCCEEDED")], END).await?;
+    let handled = scene.invoke(&[event("jr_1_attempt_2", "SUCCEEDED")], END).await?;
     assert_eq!((decisions(&handled), handled.decided[0].resource.as_deref()), (vec!["deleted"], Some("jr_1")));
     assert_eq!(scene.left().await?, ["r-2"]);
     Ok(())

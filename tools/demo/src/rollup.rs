@@ -15,7 +15,7 @@ use tidegate_domain::time::EpochMillis;
 use tidegate_sandbox::{
     faults::{FaultCounts, FaultRates, FaultyHttp},
     functions::usage_rollup,
-    mapping::{MAX_BATCH_SIZE, Settings, StreamRecord},
+    mapping::{MAX_BATCH_SIZE, StreamRecord},
     pump::{Chaos, Fault, Pump},
     services::Services,
     stream::StreamReader,
@@ -89,8 +89,6 @@ pub struct Outcome {
     pub table_writes: usize,
     /// Poison records that the clients wrote, and how many of them are in the dead-letter queue.
     pub poison: (usize, usize),
-    /// Records that the event source mapping gave up.
-    pub given_up: usize,
     /// Records of the stream, those of the snapshots among them.
     pub delivered: usize,
     pub client_writes: usize,
@@ -105,9 +103,6 @@ impl Outcome {
         let (written, parked) = self.poison;
         if written != parked {
             problems.push(format!("{written} poison records were written, {parked} are in the dead-letter queue"));
-        }
-        if self.given_up > 0 {
-            problems.push(format!("{} records were given up", self.given_up));
         }
         problems
     }
@@ -181,7 +176,6 @@ pub async fn run(options: &Options, services: &Services, progress: &Progress) ->
         call_faults: http.counts(),
         table_writes: usize::try_from(http.writes())?,
         poison: (clients.poisoned(), parked(services)),
-        given_up: pumps.by_shard.values().map(|pump| pump.given_up().len()).sum(),
         delivered: pumps.delivered,
         client_writes: options.records,
         elapsed: started.elapsed(),
@@ -228,14 +222,13 @@ impl Pumps<'_> {
     }
 
     fn pump(&self) -> Pump<UsageRollup> {
-        let settings = Settings { batch_size: self.options.batch_size, bisect: true, max_retries: None };
         let chaos = (self.options.faults > 0.0).then(|| Chaos {
             rate: self.options.faults,
             http: self.http.clone(),
             queue: Arc::clone(&self.services.queue),
             rng: StdRng::seed_from_u64(self.options.seed ^ self.by_shard.len() as u64),
         });
-        Pump::new(Arc::clone(&self.function), settings, chaos)
+        Pump::new(Arc::clone(&self.function), self.options.batch_size, chaos)
     }
 
     async fn finish(&mut self) -> anyhow::Result<()> {

@@ -62,6 +62,7 @@ pub fn bucket_keeper(services: &Services, http: &FaultyHttp, now: EpochMillis) -
             dead_letters: Some(DeadLetterQueue::new(sqs, services.queue.url(), "bucket-keeper")),
             pressure: config.pressure,
             concurrency: CONCURRENCY,
+            own_table: true,
         },
         now: Mutex::new(now),
     }))

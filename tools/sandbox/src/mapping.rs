@@ -1,6 +1,7 @@
 //! The event source mapping between a stream shard and a function, by AWS's rules.
 //!
-//! `MaximumRecordAgeInSeconds` has no counterpart: the records here are of a simulated time.
+//! It bisects failed batches and retries without a limit, as the template sets it up. `MaximumRecordAgeInSeconds` has no
+//! counterpart, because the records here have simulated times.
 //!
 //! It does no I/O. It selects the next batch and interprets the response. [`pump`](crate::pump) delivers batches and injects
 //! faults.
@@ -16,17 +17,6 @@ pub struct StreamRecord {
     pub sequence: String,
     /// Its JSON text as Lambda delivers it.
     pub json: Arc<str>,
-}
-
-/// How the mapping is set up.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// `BatchSize`: the most records in a batch.
-    pub batch_size: NonZeroUsize,
-    /// `BisectBatchOnFunctionError`.
-    pub bisect: bool,
-    /// `MaximumRetryAttempts`; AWS's default is to retry until the records expire.
-    pub max_retries: Option<u32>,
 }
 
 /// The most records in a batch.
@@ -47,41 +37,33 @@ pub enum Answer {
     Error,
 }
 
-/// What an answer meant.
+/// What an answer means for the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum BatchDisposition {
     Done,
-    /// This many records at the front are done, the rest comes again.
+    /// This many records at the front are done. The rest is delivered again.
     Partly(usize),
-    /// All of the batch comes again, perhaps in halves.
+    /// All of the batch is delivered again, in halves if it has several records.
     Again,
-    /// The retries are used up: the batch goes to the failure destination, and the shard moves on.
-    GivenUp,
 }
 
 /// The mapping of one stream shard.
 #[derive(Debug)]
 pub struct Mapping {
-    settings: Settings,
+    /// `BatchSize`: the most records in a batch.
+    batch_size: NonZeroUsize,
     /// Records that were in no batch yet.
     waiting: VecDeque<StreamRecord>,
     /// Batches that were cut, in stream order; the first is the one being processed.
-    batches: VecDeque<Batch>,
-    given_up: Vec<StreamRecord>,
+    batches: VecDeque<Vec<StreamRecord>>,
     /// The size of the next batch to be cut, if it is to be another than usual.
     next_size: Option<NonZeroUsize>,
 }
 
-#[derive(Debug)]
-struct Batch {
-    records: Vec<StreamRecord>,
-    failures: u32,
-}
-
 impl Mapping {
     /// A mapping at the shard's trim horizon.
-    pub fn new(settings: Settings) -> Self {
-        Self { settings, waiting: VecDeque::new(), batches: VecDeque::new(), given_up: Vec::new(), next_size: None }
+    pub fn new(batch_size: NonZeroUsize) -> Self {
+        Self { batch_size, waiting: VecDeque::new(), batches: VecDeque::new(), next_size: None }
     }
 
     /// Takes records that the shard has produced, in stream order.
@@ -92,7 +74,7 @@ impl Mapping {
     /// The batch to deliver now: the same until it is answered. `None` when nothing waits.
     pub fn batch(&mut self) -> Option<&[StreamRecord]> {
         if self.batches.is_empty() {
-            let size = self.next_size.take().unwrap_or(self.settings.batch_size).get();
+            let size = self.next_size.take().unwrap_or(self.batch_size).get();
             let mut records = Vec::new();
             let mut bytes = 0;
             while let Some(record) = self.waiting.front()
@@ -105,72 +87,45 @@ impl Mapping {
             if records.is_empty() {
                 return None;
             }
-            self.batches.push_back(Batch { records, failures: 0 });
+            self.batches.push_back(records);
         }
-        self.batches.front().map(|batch| batch.records.as_slice())
+        self.batches.front().map(Vec::as_slice)
     }
 
     /// Records that no batch has delivered successfully yet.
     pub fn behind(&self) -> usize {
-        self.waiting.len() + self.batches.iter().map(|batch| batch.records.len()).sum::<usize>()
-    }
-
-    /// The records that were given up: what the failure destination was told of.
-    pub fn given_up(&self) -> &[StreamRecord] {
-        &self.given_up
+        self.waiting.len() + self.batches.iter().map(Vec::len).sum::<usize>()
     }
 
     /// Takes the answer to the present batch.
-    pub fn answer(&mut self, answer: &Answer) -> Verdict {
-        let Some(mut batch) = self.batches.pop_front() else { return Verdict::Done };
-        match checkpoint(&batch.records, answer) {
-            Checkpoint::End => return Verdict::Done,
-            Checkpoint::At(done) if done > 0 && self.settings.bisect => {
-                // Bisected where the function says so; that uses up no retry.
-                batch.records.drain(..done);
-                self.batches.push_front(batch);
-                return Verdict::Partly(done);
-            }
+    pub fn answer(&mut self, answer: &Answer) -> BatchDisposition {
+        let Some(mut batch) = self.batches.pop_front() else { return BatchDisposition::Done };
+        match checkpoint(&batch, answer) {
+            Checkpoint::End => BatchDisposition::Done,
             Checkpoint::At(done) => {
-                batch.failures += 1;
-                if !self.spent(&batch) {
-                    batch.records.drain(..done);
-                    self.batches.push_front(batch);
-                    return if done > 0 { Verdict::Partly(done) } else { Verdict::Again };
-                }
-                batch.records.drain(..done);
-            }
-            Checkpoint::Unknown if self.settings.bisect && batch.records.len() > 1 => {
-                let second = batch.records.split_off(batch.records.len() / 2);
-                let failures = batch.failures;
-                self.batches.push_front(Batch { records: second, failures });
+                batch.drain(..done);
                 self.batches.push_front(batch);
-                return Verdict::Again;
+                if done > 0 { BatchDisposition::Partly(done) } else { BatchDisposition::Again }
             }
             Checkpoint::Unknown => {
-                batch.failures += 1;
-                if !self.spent(&batch) {
-                    self.batches.push_front(batch);
-                    return Verdict::Again;
+                if batch.len() > 1 {
+                    let second = batch.split_off(batch.len() / 2);
+                    self.batches.push_front(second);
                 }
+                self.batches.push_front(batch);
+                BatchDisposition::Again
             }
         }
-        self.given_up.extend(batch.records);
-        Verdict::GivenUp
     }
 
     /// Puts everything that is not done back in line, and cuts the next batch to `size` for once.
     pub fn recut(&mut self, size: NonZeroUsize) {
         for batch in self.batches.drain(..).rev() {
-            for record in batch.records.into_iter().rev() {
+            for record in batch.into_iter().rev() {
                 self.waiting.push_front(record);
             }
         }
         self.next_size = Some(size);
-    }
-
-    fn spent(&self, batch: &Batch) -> bool {
-        self.settings.max_retries.is_some_and(|retries| batch.failures > retries)
     }
 }
 
@@ -200,9 +155,8 @@ fn checkpoint(records: &[StreamRecord], answer: &Answer) -> Checkpoint {
 mod tests {
     use super::*;
 
-    fn mapping(batch_size: usize, bisect: bool, max_retries: Option<u32>, records: usize) -> Mapping {
-        let batch_size = NonZeroUsize::new(batch_size).unwrap();
-        let mut mapping = Mapping::new(Settings { batch_size, bisect, max_retries });
+    fn mapping(batch_size: usize, records: usize) -> Mapping {
+        let mut mapping = Mapping::new(NonZeroUsize::new(batch_size).unwrap());
         mapping.offer((0..records).map(|n| StreamRecord { sequence: n.to_string(), json: "{}".into() }));
         mapping
     }
@@ -217,59 +171,52 @@ mod tests {
 
     #[test]
     fn an_empty_list_is_success() {
-        let mut mapping = mapping(2, true, None, 3);
+        let mut mapping = mapping(2, 3);
         assert_eq!(batch(&mut mapping), ["0", "1"]);
-        assert_eq!(mapping.answer(&failures(&[])), Verdict::Done);
+        assert_eq!(mapping.answer(&failures(&[])), BatchDisposition::Done);
         assert_eq!(batch(&mut mapping), ["2"]);
-        assert_eq!(mapping.answer(&failures(&[])), Verdict::Done);
+        assert_eq!(mapping.answer(&failures(&[])), BatchDisposition::Done);
         assert_eq!(mapping.behind(), 0);
         assert_eq!(mapping.batch(), None);
     }
 
     #[test]
     fn everything_from_the_lowest_failure_comes_again() {
-        let mut mapping = mapping(4, false, None, 4);
+        let mut mapping = mapping(4, 4);
         batch(&mut mapping);
-        assert_eq!(mapping.answer(&failures(&["3", "1"])), Verdict::Partly(1));
+        assert_eq!(mapping.answer(&failures(&["3", "1"])), BatchDisposition::Partly(1));
         assert_eq!(batch(&mut mapping), ["1", "2", "3"]);
     }
 
     #[test]
     fn a_null_empty_or_unknown_identifier_fails_the_whole_batch() {
         for answer in [Answer::Failures(vec![None]), failures(&[""]), failures(&["1", "9"]), Answer::Error] {
-            let mut mapping = mapping(4, false, None, 4);
+            let mut mapping = mapping(4, 4);
             batch(&mut mapping);
-            assert_eq!(mapping.answer(&answer), Verdict::Again);
-            assert_eq!(batch(&mut mapping), ["0", "1", "2", "3"]);
+            assert_eq!(mapping.answer(&answer), BatchDisposition::Again);
+            assert_eq!([batch(&mut mapping).len(), mapping.behind()], [2, 4]);
         }
     }
 
     #[test]
-    fn bisecting_halves_a_failed_batch_and_uses_up_no_retry() {
-        let mut mapping = mapping(4, true, Some(0), 4);
+    fn a_failed_batch_is_halved_and_retried() {
+        let mut mapping = mapping(4, 4);
         batch(&mut mapping);
-        assert_eq!(mapping.answer(&Answer::Error), Verdict::Again);
+        assert_eq!(mapping.answer(&Answer::Error), BatchDisposition::Again);
         assert_eq!(batch(&mut mapping), ["0", "1"]);
-        assert_eq!(mapping.answer(&failures(&["1"])), Verdict::Partly(1));
-        assert_eq!(batch(&mut mapping), ["1"]);
-        assert_eq!(mapping.answer(&Answer::Error), Verdict::GivenUp);
+        assert_eq!(mapping.answer(&failures(&["1"])), BatchDisposition::Partly(1));
+        for _ in 0..3 {
+            assert_eq!(batch(&mut mapping), ["1"]);
+            assert_eq!(mapping.answer(&Answer::Error), BatchDisposition::Again);
+            assert_eq!(mapping.answer(&failures(&["1"])), BatchDisposition::Again);
+        }
+        assert_eq!(mapping.answer(&failures(&[])), BatchDisposition::Done);
         assert_eq!(batch(&mut mapping), ["2", "3"]);
-        assert_eq!(mapping.given_up()[0].sequence, "1");
-    }
-
-    #[test]
-    fn past_its_retries_a_batch_is_given_up_and_the_shard_moves_on() {
-        let mut mapping = mapping(2, false, Some(2), 3);
-        batch(&mut mapping);
-        assert_eq!(mapping.answer(&Answer::Error), Verdict::Again);
-        assert_eq!(mapping.answer(&failures(&["0"])), Verdict::Again);
-        assert_eq!(mapping.answer(&Answer::Error), Verdict::GivenUp);
-        assert_eq!(batch(&mut mapping), ["2"]);
     }
 
     #[test]
     fn a_redelivery_may_be_cut_differently() {
-        let mut mapping = mapping(4, true, None, 6);
+        let mut mapping = mapping(4, 6);
         batch(&mut mapping);
         mapping.answer(&Answer::Error);
         mapping.recut(NonZeroUsize::new(3).unwrap());
@@ -280,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_batch_holds_at_most_six_megabytes() {
-        let mut mapping = mapping(10_000, true, None, 0);
+        let mut mapping = mapping(10_000, 0);
         let json: Arc<str> = "x".repeat(MAX_BATCH_BYTES / 2).into();
         mapping.offer((0..3).map(|n| StreamRecord { sequence: n.to_string(), json: Arc::clone(&json) }));
         assert_eq!(batch(&mut mapping), ["0", "1"]);

@@ -19,7 +19,7 @@ use usage_rollup::handler::{Handled, UsageRollup};
 
 use crate::{
     faults::FaultyHttp,
-    mapping::{Answer, Mapping, Settings, StreamRecord},
+    mapping::{Answer, Mapping, StreamRecord},
     queue::EmbeddedQueue,
 };
 
@@ -131,18 +131,13 @@ impl fmt::Display for Fault {
 
 impl<F: Function> Pump<F> {
     /// A pump for one stream shard; without `chaos`, every delivery goes well.
-    pub fn new(function: Arc<F>, settings: Settings, chaos: Option<Chaos>) -> Self {
-        Self { function, mapping: Mapping::new(settings), chaos, stalled: Vec::new(), tally: Tally::default() }
+    pub fn new(function: Arc<F>, batch_size: NonZeroUsize, chaos: Option<Chaos>) -> Self {
+        Self { function, mapping: Mapping::new(batch_size), chaos, stalled: Vec::new(), tally: Tally::default() }
     }
 
     /// What happened so far.
     pub fn tally(&self) -> &Tally<F::Report> {
         &self.tally
-    }
-
-    /// The records that the mapping gave up.
-    pub fn given_up(&self) -> &[StreamRecord] {
-        self.mapping.given_up()
     }
 
     /// Delivers these records, behind those before them, until all are done. `done` is told how many

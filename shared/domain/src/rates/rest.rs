@@ -8,6 +8,8 @@ use crate::time::EpochMillis;
 /// The longest rest. A process that knows nothing lists every job once, so a rest of a minute costs no more than an
 /// invocation a minute in a new process.
 const LONGEST: Duration = Duration::from_mins(1);
+/// The rest of a prefix without a report and a summary: workers may be about to start.
+const UNKNOWN: Duration = Duration::from_secs(10);
 /// A rest lasts a tenth of the time for which the job has been silent.
 const SILENCE_PER_REST: u32 = 10;
 
@@ -45,7 +47,7 @@ impl LastWrites {
         }
         let rest = match self.report.or(self.summary) {
             Some(last) => (now.since(last) / SILENCE_PER_REST).min(LONGEST),
-            None => LONGEST,
+            None => UNKNOWN,
         };
         Some(Rest { start: now, end: now.after(rest) })
     }
@@ -84,7 +86,7 @@ mod tests {
         check(Some(0), Some(100), Some(60_000));
         check(None, Some(9_900), Some(10_000));
         check(None, Some(10_001), Some(0));
-        check(None, None, Some(60_000));
+        check(None, None, Some(10_000));
     }
 
     #[test]

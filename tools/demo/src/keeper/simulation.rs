@@ -13,7 +13,7 @@ use tidegate_domain::{
 use tidegate_sandbox::{
     faults::{FaultRates, FaultyHttp},
     functions::{TimedKeeper, bucket_keeper},
-    mapping::{MAX_BATCH_SIZE, Settings, StreamRecord},
+    mapping::{MAX_BATCH_SIZE, StreamRecord},
     pump::Pump,
     services::Services,
     stream::StreamReader,
@@ -243,8 +243,7 @@ impl Keeper {
 }
 
 fn pumps(processes: &[Arc<TimedKeeper>]) -> Vec<Pump<TimedKeeper>> {
-    let settings = Settings { batch_size: MAX_BATCH_SIZE, bisect: true, max_retries: None };
-    processes.iter().map(|process| Pump::new(Arc::clone(process), settings, None)).collect()
+    processes.iter().map(|process| Pump::new(Arc::clone(process), MAX_BATCH_SIZE, None)).collect()
 }
 
 fn key(phase: &str) -> anyhow::Result<BucketKey<'static>> {
