@@ -33,8 +33,12 @@ def run(stack: Stack, parameters: dict[str, str]) -> None:
     for _ in range(2):
         print(f"   redrive: {redrive.redrive(stack, place)}")
         assert _counted(discarded, 8, 2)
+    # The change that failed in one step, and back again.
+    stack.deploy(**parameters, ReadStream="true", StreamStartingPosition="LATEST")
+    assert {mapping["StartingPosition"] for mapping in streams()} == {"LATEST"}, streams()
+    stack.deploy(**parameters, ReadStream="false")
     # Without a value, sam would keep the previous one.
-    stack.deploy(**parameters, ReadStream="true")
+    stack.deploy(**parameters, ReadStream="true", StreamStartingPosition="TRIM_HORIZON")
     after = {mapping["UUID"] for mapping in streams()}
     assert len(after) == 2 and not before & after, (before, after)
     # The new mapping starts at TRIM_HORIZON, so it delivers again what was counted before. It is not counted again.
