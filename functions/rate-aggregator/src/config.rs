@@ -153,7 +153,7 @@ mod tests {
         let config = read(&[
             ("BUCKET", "arn:aws:s3:us-east-1:123456789012:accesspoint/rates"),
             ("PREFIX", "fleet"),
-            ("SUMMARY_KEY", "sum/all.json"),
+            ("SUMMARY_KEY", "all.json"),
             ("INTERVAL_SECONDS", "30"),
             ("STALENESS_CUTOFF_SECONDS", "60"),
             ("MAX_CONCURRENCY", "8"),
@@ -161,9 +161,26 @@ mod tests {
             ("S3_FORCE_PATH_STYLE", "true"),
         ])
         .unwrap();
-        assert_eq!((config.summary.as_str(), config.interval), ("sum/all.json", Duration::from_secs(30)));
+        assert_eq!((config.summary.as_str(), config.interval), ("all.json", Duration::from_secs(30)));
         assert_eq!((config.cutoff.get(), config.concurrency.get()), (Duration::from_mins(1), 8));
         assert!(config.bucket.starts_with("arn:") && config.discover_jobs && config.force_path_style);
+    }
+
+    #[test]
+    fn concurrency_follows_memory() {
+        for (memory, expect) in [("256", 128), ("1768", 128), ("1769", 256), ("10240", 256)] {
+            let memory = ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", memory);
+            let concurrency = |variables: &[_]| read(&[&REQUIRED, variables].concat()).unwrap().concurrency.get();
+            assert_eq!((concurrency(&[memory]), concurrency(&[memory, ("MAX_CONCURRENCY", "8")])), (expect, 8));
+        }
+    }
+
+    #[test]
+    fn discovered_jobs_have_their_summary_beside_the_files() {
+        let nested = ("SUMMARY_KEY", "sum/all.json");
+        assert!(read(&[REQUIRED[0], REQUIRED[1], nested]).is_ok());
+        let error = read(&[REQUIRED[0], REQUIRED[1], nested, ("DISCOVER_JOBS", "true")]).unwrap_err().to_string();
+        assert!(error.contains("SUMMARY_KEY") && error.contains("\"sum/all.json\""), "{error}");
     }
 
     #[test]
