@@ -47,13 +47,17 @@ impl BucketKeeper {
     ) -> Result<(), StoreError> {
         let bucket = &zero.bucket;
         if state.shards > ShardCount::ONE && (zero.has_new_count || is_sampled(zero.last)) {
-            // The repair knows registered buckets only, so a failure here fails the batch.
-            let is_registered = self.register(bucket, state).await?;
-            if zero.has_new_count || !is_registered {
-                let work =
-                    async |report: &mut Report| self.complete_and_refill(bucket, state.shards, now, report).await;
-                self.in_time(bucket, report, work).await?;
+            if zero.has_new_count {
+                // The repair knows registered buckets only, so a failure here fails the batch.
+                self.register(bucket, state).await?;
             }
+            let work = async |report: &mut Report| {
+                if !zero.has_new_count && self.register(bucket, state).await? {
+                    return Ok(true);
+                }
+                self.complete_and_refill(bucket, state.shards, now, report).await
+            };
+            self.in_time(bucket, report, work).await?;
         }
         match pressure::measure(zero, state, now, &self.pressure) {
             Pressure::Bearable => Ok(()),

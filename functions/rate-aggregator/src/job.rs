@@ -31,8 +31,8 @@ const NAMED: usize = 5;
 /// A report that takes longer, with all attempts, is given up, so that its place is another's.
 const LONGEST_GET: Duration = Duration::from_secs(2);
 
-/// What is remembered of a job. Without it, reports are fetched that have not changed, those that cannot be read count for
-/// nothing, an idle job is listed, and a line is logged that says nothing new.
+/// What the process remembers of a job. Without it, the function fetches unchanged reports, does not count reports that it
+/// cannot read, lists an idle job, and logs a line that says nothing new.
 #[derive(Debug, Default)]
 pub(crate) struct Job {
     pub(crate) memory: Memory,

@@ -90,8 +90,9 @@ impl TokenSweeper {
         run
     }
 
-    /// Reads the table segment by segment, and deletes the tokens that have expired. Returns those of clusters of which
-    /// EMR may know more. Each reconcile starts with another segment: what one has no time for, a later one reads.
+    /// Reads the table segment by segment, and deletes the tokens that have expired. Returns the tokens of
+    /// clusters, for which EMR is asked. Each reconcile starts with another segment, so a later one reads what this one
+    /// has no time for.
     async fn read_table(&self, now: EpochMillis, deadline: Instant, run: &mut Reconciled) -> Vec<Token> {
         let mut clusters = Vec::new();
         for segment in turn((0..SEGMENTS).collect(), number(now), NonZeroUsize::MAX) {
@@ -139,8 +140,7 @@ impl TokenSweeper {
         clusters
     }
 
-    /// What EMR says of the tokens' clusters. Each reconcile takes its turn of them. A call that fails is the last one:
-    /// whoever throttles is left alone.
+    /// Asks EMR for the state of the tokens' clusters. Each reconcile takes its turn of them.
     async fn ask(
         &self,
         emr: &Clusters,

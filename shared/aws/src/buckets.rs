@@ -43,7 +43,7 @@ pub enum Outcome {
     Lost,
 }
 
-/// How fresh a read must be.
+/// The consistency of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
     /// All writes that have succeeded are in it.
@@ -222,12 +222,12 @@ impl Buckets {
         &self,
         key: &BucketKey<'_>,
         shards: Range<u32>,
-        freshness: Consistency,
+        consistency: Consistency,
     ) -> Result<Shards, StoreError> {
         let keys: Vec<_> = shards.map(|shard| item_key(&key.at(Shard::new(shard)))).collect();
         let mut read = Shards::default();
         for keys in keys.chunks(READ) {
-            let is_consistent = freshness == Consistency::Strong;
+            let is_consistent = consistency == Consistency::Strong;
             for item in batch_get(&self.client, &self.table, keys.to_vec(), is_consistent).await? {
                 read.take(item);
             }

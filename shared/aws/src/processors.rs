@@ -111,8 +111,7 @@ impl Processors {
         Ok(processors)
     }
 
-    /// The same, for Glue jobs of which each failed run is retried this often, at most: the failure of the last attempt ends
-    /// the run.
+    /// The built-in processors for Glue jobs with this `MaxRetries`: the failure of the last attempt ends the run.
     pub fn with_glue_retries(retries: u32) -> Result<Self, InvalidProcessors> {
         let mut processors = Self::built_in()?;
         let last = match retries {

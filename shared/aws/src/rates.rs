@@ -125,7 +125,7 @@ impl RateFiles {
         Ok(Fetched::Found { tag, content })
     }
 
-    /// Reads the summary of a prefix; `None` if there is none. Without the permission to list the
+    /// Reads the summary of a prefix. Returns `None` if it is missing. Without the permission to list the
     /// bucket, S3 answers `AccessDenied` for a missing key. That counts as missing too: [`RateFiles::replace`] then replaces
     /// nothing.
     ///

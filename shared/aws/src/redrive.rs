@@ -1,7 +1,7 @@
 //! Redrive: counts records that their stream does not deliver any more, once, however often it is run.
 //!
 //! One transaction counts many records of a snapshot. It changes the counters if the watermarks are still those that were
-//! read, and adds a marker for each record if there is none yet.
+//! read, and adds a marker for each record that has no marker yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 

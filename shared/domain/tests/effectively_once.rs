@@ -1,6 +1,6 @@
 //! The law of the rollup: however a stream is delivered, the snapshots hold what happened, once.
 //!
-//! The model has a stream of two shards, of which one splits, and then a second stream of the same table. A shard is read when
+//! The model has a stream of two shards. One of them splits. Then comes a second stream of the same table. A shard is read when
 //! its parents have been read. Batches have any size, are delivered again, run concurrently, and crash between two
 //! writes. The expected usage is counted from the events, without the code under test.
 

@@ -1,4 +1,4 @@
-"""The custom metrics that the functions publish, each of which costs money in the months in which it is published."""
+"""The custom metrics that the functions publish. Each costs money in the months in which it is published."""
 
 import json
 
@@ -32,5 +32,5 @@ def _published(stack: Stack, functions: tuple[str, ...]) -> set[tuple[str, str, 
 
 
 def _lines(stack: Stack, function: str) -> list[dict]:
-    """The log lines of which CloudWatch makes metrics."""
+    """The log lines from which CloudWatch extracts metrics."""
     return [json.loads(line) for line in stack.log(function) if "CloudWatchMetrics" in line]

@@ -209,3 +209,22 @@ async fn conflicts_are_tried_again() -> anyhow::Result<()> {
     assert_eq!((report.split_lost, report.split, report.incomplete), (0, 1, 0), "a conflict decides nothing");
     Ok(())
 }
+
+/// The repair completes registered buckets only.
+#[tokio::test]
+async fn a_bucket_that_cannot_be_registered_fails_the_batch() -> anyhow::Result<()> {
+    let mut scene = KeeperScene::new().await?;
+    scene.put(&key("hot"), &full(1)).await?;
+    scene.writes().await?;
+    scene.change(&key("hot"), |state| state.shards = count(2)).await?;
+    let batch = scene.event(DRY).await?;
+    scene.http.on_call(|_, body| body.contains("#TIDEGATE#").then_some(Fault::Throttled));
+    let handled = scene.keeper.handle(&batch, time(NOW), Instant::now() + Duration::from_millis(100)).await;
+    assert!(failure(&handled).is_some());
+    assert_eq!((handled.report.failed, handled.report.split), (1, 0));
+
+    scene.http.on_call(|_, _| None);
+    let handled = scene.invoke(&batch, NOW).await;
+    assert_eq!((failure(&handled), handled.report.split), (None, 1), "delivered again");
+    Ok(())
+}

@@ -139,8 +139,8 @@ async fn more_shards_than_a_read_takes_are_read() -> anyhow::Result<()> {
         scene_ref.put(&shard, &state(*number)).await
     }))
     .await?;
-    for freshness in [Consistency::Strong, Consistency::Eventual] {
-        let read = scene.keeper.buckets.read(&key("user"), 0..256, freshness).await?;
+    for consistency in [Consistency::Strong, Consistency::Eventual] {
+        let read = scene.keeper.buckets.read(&key("user"), 0..256, consistency).await?;
         let expect = numbers.iter().map(|number| (Shard::new(*number), state(*number))).collect();
         let read_states = read.states.into_iter().map(|(shard, state)| (shard, State { bytes: 0, ..state }));
         assert_eq!((read_states.collect::<BTreeMap<_, _>>(), read.unfamiliar), (expect, BTreeMap::new()));

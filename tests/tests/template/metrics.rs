@@ -78,7 +78,7 @@ fn own(stack: &Stack) -> anyhow::Result<BTreeMap<String, Own>> {
             other => anyhow::bail!("{other} is no function"),
         };
         for metric in metrics {
-            assert!(counts.iter().any(|count| count == metric), "nobody counts {metric}");
+            assert!(counts.iter().any(|count| count == metric), "{metric} is not counted");
         }
         let service = text(&function["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"])?;
         own.insert(service, Own { counts, metrics });
@@ -249,7 +249,7 @@ fn the_dashboard_shows_what_is_measured() -> anyhow::Result<()> {
     // CloudWatch does not charge for three dashboards of up to 50 metrics, but for each metric of our own.
     assert!((40..=50).contains(&shown.len()), "{}", shown.len());
     assert!(of_our_own.len() <= 30, "{of_our_own:?}");
-    // Nobody pays for a metric that nobody sees: each is shown, or watched, for one of its function's services.
+    // Each metric costs money, so it must be on the dashboard or in an alarm.
     let alarms = stack.resources("AWS::CloudWatch::Alarm")?;
     let watched: Vec<_> = alarms.values().flat_map(watched).map(|metric| &metric["MetricName"]).collect();
     for metric in own(&stack)?.into_values().flat_map(|own| own.metrics) {

@@ -16,9 +16,9 @@ const SILENCE_PER_REST: u32 = 10;
 /// When the objects of a job were last written, according to its listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LastWrites {
-    /// The newest report; `None` if there is none.
+    /// The newest report. `None` without reports.
     pub report: Option<EpochMillis>,
-    /// The summary; `None` if there is none.
+    /// The summary. `None` without a summary.
     pub summary: Option<EpochMillis>,
 }
 

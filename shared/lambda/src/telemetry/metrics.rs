@@ -1,6 +1,6 @@
-//! The metrics: one line an invocation, and one for each part that is of interest by itself, in CloudWatch's embedded
-//! format. CloudWatch makes metrics of those counts that a function names as such, since each costs money in every hour in
-//! which it is written, also as 0. The others are fields of the same line, which Logs Insights can sum.
+//! The metrics: one line for each invocation, and one for each reported part of it, in CloudWatch's embedded
+//! format. Each function lists the counts that are CloudWatch metrics, because a metric costs money in every hour in which it
+//! is written, even if it is 0. The other counts are fields of the same line, so Logs Insights can sum them.
 //!
 //! AWS: [custom metrics' price](https://aws.amazon.com/cloudwatch/pricing/).
 
