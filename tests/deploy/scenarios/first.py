@@ -6,7 +6,7 @@ TABLES = ("BucketTable", "NonFungibleTable", "FungibleTable", "LimitTable")
 
 
 def refuse_without_topic(stack: Stack, parameters: dict[str, str]) -> None:
-    """A rule of the template refuses a production stack whose alarms notify nobody."""
+    """A rule of the template refuses a production stack whose alarms notify no one."""
     message = _fail(stack, parameters)
     assert "needs AlarmTopicArn" in message, message
 

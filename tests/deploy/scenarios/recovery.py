@@ -25,7 +25,7 @@ def run(stack: Stack, parameters: dict[str, str]) -> None:
     before = {mapping["UUID"] for mapping in streams()}
     stack.deploy(**parameters, ReadStream="false")
     assert streams() == []
-    # Written while nobody reads the stream.
+    # Written while no function reads the stream.
     bucket.acquire(5)
     # What the function has counted of one bucket, it has not counted of the other.
     discarded = Bucket(bucket.dynamodb, bucket.table, "discarded")

@@ -1,4 +1,4 @@
-"""The account's server: ministack, with what it lacks of AWS.
+"""The account's server: ministack, and the parts of AWS that it does not implement.
 
 Each change below makes the local account behave as AWS does, or accept what it does not know. The template is deployed
 unchanged.

@@ -17,7 +17,7 @@ ENDS = [
     ("aws.emr-containers", "EmrContainers Job Run State Change", {"id": "0000000311", "state": "COMPLETED"}),
     ("aws.glue", "Glue Job State Change", {"jobRunId": "jr_1", "state": "TIMEOUT"}),
 ]
-# Of resources that have a token, too: none of them is an end.
+# Some are of resources that have a token; none of them reports an end.
 NO_ENDS = [
     ("aws.emr", "EMR Cluster State Change", {"clusterId": "j-running", "state": "RUNNING"}),
     ("aws.emr", "EMR Step Status Change", {"stepId": "s-running", "state": "TERMINATED"}),
@@ -39,7 +39,7 @@ class Tokens:
         self._dynamodb, self._bus = stack.account.client("dynamodb"), stack.account.client("events")
 
     def create(self, resource: str, expires_in: int = 28_800) -> None:
-        """A token that bears a resource's id."""
+        """A token with a resource's id."""
         item = {
             "resourceCoordinate": {"S": "cluster:123456789012"},
             "reservationId": {"S": str(uuid.uuid4())},
@@ -51,7 +51,7 @@ class Tokens:
         self._dynamodb.put_item(TableName=self._table, Item=item)
 
     def count(self, resource: str) -> int:
-        """How many tokens bear a resource's id."""
+        """How many tokens have a resource's id."""
         return self._dynamodb.query(
             TableName=self._table,
             IndexName=self._index,
@@ -82,7 +82,7 @@ def run(stack: Stack) -> None:
     tokens.tell(*ENDS, *ENDS[:2])
     until(f"{len(ended)} tokens to go", lambda: sum(map(tokens.count, ended)) == 0)
     tokens.create(_resource(LATE))
-    until("a token to go that was written after its end was told", lambda: tokens.count(_resource(LATE)) == 0)
+    until("a token written after its end event to be deleted", lambda: tokens.count(_resource(LATE)) == 0)
     assert [tokens.count(resource) for resource in running] == [1] * len(running), "a token of what runs was deleted"
 
 
