@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tidegate_aws::{
     clock,
     schema::tokens::{EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID},
-    table::tokens::{self, TokenTables},
+    table::{self, TokenTables},
 };
 use tidegate_sandbox::{
     process::{Binary, Process},
@@ -25,7 +25,7 @@ const CLUSTER: &str = "j-1YONHTCP3YZKC";
 async fn start(variables: &[(&str, &str)]) -> Process {
     let variables: Vec<_> = variables.iter().copied().chain([BASE]).collect();
     let function = BINARY.start(RuntimeApi::start().await.unwrap(), &variables).await.unwrap();
-    tokens::create(&function.services.dynamodb, &TokenTables::of(BASE.1)).await.unwrap();
+    table::create_token_tables(&function.services.dynamodb, &TokenTables::of(BASE.1)).await.unwrap();
     function
 }
 

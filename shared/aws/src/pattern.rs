@@ -6,17 +6,15 @@
 //! Why not a crate? `quamina` 0.7 has neither `$or` nor the nested forms of `anything-but`, which rate-limiter-py's
 //! predicates need, and is built for thousands of patterns held against millions of events; here are a dozen.
 
-mod cidr;
-mod number;
 mod parse;
 mod text;
+mod values;
 
 use serde_json::{Map, Number, Value};
 
 use self::{
-    cidr::Cidr,
-    number::Bound,
     text::{Part, Wildcard},
+    values::{Bound, Cidr},
 };
 
 /// An event pattern, parsed once to be held against any number of events.
@@ -144,7 +142,7 @@ impl Test {
             (Self::Present, _) | (Self::Null, Value::Null) => true,
             (Self::AnythingBut(tests), _) => !tests.iter().any(|test| test.matches(scalar)),
             (Self::Bool(expected), Value::Bool(actual)) => expected == actual,
-            (Self::Number(expected), Value::Number(actual)) => number::are_equal(expected, actual),
+            (Self::Number(expected), Value::Number(actual)) => values::are_equal(expected, actual),
             (Self::Numeric(bounds), Value::Number(actual)) => bounds.iter().all(|bound| bound.holds(actual)),
             (Self::Text(part), Value::String(actual)) => part.matches(actual),
             (Self::Wildcard(wildcard), Value::String(actual)) => wildcard.matches(actual),

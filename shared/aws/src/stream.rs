@@ -6,8 +6,7 @@
 //!
 //! AWS: [the event's shape](https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html).
 
-mod counters;
-mod state;
+mod images;
 
 use std::{borrow::Cow, fmt, time::Duration};
 

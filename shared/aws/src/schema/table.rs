@@ -80,11 +80,6 @@ pub fn resource_pk(namespace: &Namespace<'_>, resource: &Resource<'_>) -> String
     format!("{namespace}/RESOURCE#{resource}")
 }
 
-/// The partition key of a namespace's configuration.
-pub fn system_pk(namespace: &Namespace<'_>) -> String {
-    format!("{namespace}/SYSTEM#")
-}
-
 /// The sort key of a usage snapshot.
 ///
 /// Daily and monthly ones carry a suffix (ours): without it, the day and its first hour would share
@@ -105,16 +100,6 @@ pub fn snapshot_gsi2_sk(snapshot: &SnapshotKey<'_>) -> String {
 /// The sort key of an entity's limits on a resource.
 pub fn entity_config_sk(resource: &Resource<'_>) -> String {
     format!("{}#{resource}", config::CONFIG)
-}
-
-/// The sort key under which a namespace's name leads to its id.
-pub fn namespace_sk(name: &str) -> String {
-    format!("{}{name}", system::NAMESPACE)
-}
-
-/// The sort key under which a namespace's id leads to its name.
-pub fn namespace_id_sk(namespace: &Namespace<'_>) -> String {
-    format!("{}{namespace}", system::NAMESPACE_ID)
 }
 
 /// Ours. The partition key of the markers of a bucket item's redriven records. Each bucket item has a partition of its
@@ -187,8 +172,6 @@ pub mod bucket {
     /// The sort key of every bucket item.
     pub const STATE: &str = "#STATE";
 
-    /// The entity to which consumption cascades; absent if there is none.
-    pub const PARENT_ID: &str = "parent_id";
     /// Whether consumption cascades to the parent (a boolean).
     pub const CASCADE: &str = "cascade";
     /// Number of shards of the bucket; shard 0's is the truth.
@@ -206,8 +189,6 @@ pub mod bucket {
     pub const DEFAULT_SCHEDULE: &str = "sched";
     /// The reset schedule of all limits that have none of their own, in the clients' encoding.
     pub const DEFAULT_RESET_SCHEDULE: &str = "rsched";
-    /// The IANA time zone of every schedule of the item.
-    pub const SCHEDULE_ZONE: &str = "sched_tz";
     /// Present where the bucket refuses all callers: a boolean that is true.
     pub const DISABLED: &str = "disabled";
     /// Present where the bucket admits all callers, whatever it holds: the epoch milliseconds until which
@@ -282,34 +263,10 @@ pub mod snapshot {
 }
 
 pub mod config {
-    //! Attributes of configuration items: the limits of a namespace, a resource, or an entity on a
-    //! resource. Their units are not those of buckets.
+    //! Configuration items: the limits of a namespace, a resource, or an entity on a resource.
 
     /// The sort key of the limits of a namespace or a resource; the beginning of those of an entity's.
     pub const CONFIG: &str = "#CONFIG";
-
-    /// A number that rises with every change of the item.
-    pub const VERSION: &str = "config_version";
-
-    /// Suffix: capacity, in **whole tokens**.
-    pub const CAPACITY: &str = "cp";
-    /// Suffix: **whole tokens** refilled in a period.
-    pub const REFILL_AMOUNT: &str = "ra";
-    /// Suffix: the refill period, in **seconds**.
-    pub const REFILL_PERIOD: &str = "rp";
-
-    const PREFIX: &str = "l_";
-
-    /// The attribute of a limit's field: `l_{limit}_{field}`.
-    pub fn attribute(limit: &str, field: &str) -> String {
-        format!("{PREFIX}{limit}_{field}")
-    }
-
-    /// The limit and the field of an attribute, if it is one of a limit's: split at the **last**
-    /// underscore.
-    pub fn limit_and_field(attribute: &str) -> Option<(&str, &str)> {
-        attribute.strip_prefix(PREFIX)?.rsplit_once('_')
-    }
 }
 
 pub mod system {
@@ -331,10 +288,6 @@ pub mod system {
     pub const CLIENT_MIN_VERSION: &str = "client_min_version";
     /// Of the version record: who wrote it.
     pub const UPDATED_BY: &str = "updated_by";
-    /// Prefix of the sort key of a namespace by name: [`namespace_sk`](super::namespace_sk).
-    pub const NAMESPACE: &str = "#NAMESPACE#";
-    /// Prefix of the sort key of a namespace by id: [`namespace_id_sk`](super::namespace_id_sk).
-    pub const NAMESPACE_ID: &str = "#NSID#";
     /// Ours. Prefix of the sort key of every item of our own: [`tidegate_sk`](super::tidegate_sk).
     pub const TIDEGATE: &str = "#TIDEGATE#";
     /// Ours. Prefix of the name of an item that keeps a sharded bucket in the registry; shard 0's partition key
