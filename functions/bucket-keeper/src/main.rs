@@ -1,6 +1,6 @@
 //! The Lambda function `bucket-keeper`.
 
-use bucket_keeper::{config::Config, handler::BucketKeeper, report::METRICS};
+use bucket_keeper::{BucketKeeper, config::Config, report::METRICS};
 use tidegate_aws::{buckets::Buckets, client, dead_letters::DeadLetterQueue, registry::Registry};
 use tidegate_lambda::{process, telemetry::Telemetry};
 

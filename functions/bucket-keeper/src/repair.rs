@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use tidegate_aws::{
     buckets::{Consistency, Outcome, Shards},
-    concurrent::{for_each, within},
+    concurrent::{concurrently, within},
     error::{CallError, StoreError, causes},
     registry::{Entry, Page},
 };
 use tidegate_domain::{
     bucket::{BucketKey, Shard},
     refill::{self, Decision},
-    repair as law, split,
+    repair::{self, rebalance},
+    split,
     state::{BucketState, ShardCount},
     time::EpochMillis,
 };
 use tokio::time::Instant;
 
-use crate::{handler::BucketKeeper, report::Report, shards::is_unsettled};
+use crate::{BucketKeeper, report::Report, shards::is_unsettled};
 
 /// The most buckets that one repair looks at; the next repair continues after them.
 const BUCKETS: usize = 10_000;
@@ -93,8 +94,8 @@ impl BucketKeeper {
             report.refused += 1;
             tracing::error!(error = causes(error), "not a valid entry of the registry");
         }
-        let repaired = for_each((self, clock), &page.entries, Self::repair_entry, deadline, self.concurrency).await;
-        for (entry, repaired, result) in repaired {
+        let repair_entry = |entry| async move { (entry, self.repair_entry(entry, clock, deadline).await) };
+        for (entry, (repaired, result)) in concurrently(&page.entries, self.concurrency, repair_entry).await {
             report.buckets += 1;
             *report += &repaired;
             if let Err(error) = result {
@@ -103,15 +104,11 @@ impl BucketKeeper {
         }
     }
 
-    async fn repair_entry<'p>(
-        (this, clock): (&Self, Clock),
-        entry: &'p Entry,
-        deadline: Instant,
-    ) -> (&'p Entry, Report, Result<(), CallError>) {
+    async fn repair_entry(&self, entry: &Entry, clock: Clock, deadline: Instant) -> (Report, Result<(), CallError>) {
         let mut report = Report::default();
         let deadline = deadline.min(Instant::now() + BUCKET_TIMEOUT);
-        let result = within(deadline, Box::pin(this.repair_bucket(entry, clock, &mut report))).await;
-        (entry, report, result)
+        let result = within(deadline, Box::pin(self.repair_bucket(entry, clock, &mut report))).await;
+        (report, result)
     }
 
     async fn repair_bucket(&self, entry: &Entry, clock: Clock, report: &mut Report) -> Result<(), StoreError> {
@@ -175,7 +172,7 @@ impl BucketKeeper {
             }
             let decision = refill::decide_idle(&state, at);
             if let Decision::Refill(refill) = &decision {
-                is_settled &= self.carry_out(&key, &state, &decision, report).await?;
+                is_settled &= self.apply_decision(&key, &state, &decision, report).await?;
                 state = refill.applied_to(state);
             }
             shards.states.insert(shard, state);
@@ -183,7 +180,7 @@ impl BucketKeeper {
         if !is_settled {
             return Ok(());
         }
-        for transfer in law::rebalance(&shards.states, at) {
+        for transfer in rebalance(&shards.states, at) {
             match self.buckets.move_tokens(bucket, &shards.states, &transfer).await? {
                 Outcome::Written => report.moved += 1,
                 Outcome::Lost => report.move_lost += 1,
@@ -212,13 +209,13 @@ impl BucketKeeper {
         now: EpochMillis,
         report: &mut Report,
     ) -> Result<bool, StoreError> {
-        let Some(alignment) = law::align(zero, state, now).filter(|_| key.shard != Shard::ZERO) else {
+        let Some(alignment) = repair::align(zero, state, now).filter(|_| key.shard != Shard::ZERO) else {
             return Ok(true);
         };
         match self.buckets.align(key, state, &alignment).await? {
             Outcome::Written => {
                 report.aligned += 1;
-                law::apply(&alignment, state);
+                repair::apply(&alignment, state);
                 Ok(true)
             }
             Outcome::Lost => {
@@ -233,9 +230,9 @@ impl BucketKeeper {
 fn needs_repair(shards: &Shards, zero: &BucketState<'_>, now: EpochMillis) -> bool {
     let is_due = |(shard, state): (&Shard, &BucketState<'static>)| {
         matches!(refill::decide_idle(state, now), Decision::Refill(_))
-            || (*shard != Shard::ZERO && law::align(zero, state, now).is_some())
+            || (*shard != Shard::ZERO && repair::align(zero, state, now).is_some())
     };
     shards.states.iter().any(is_due)
         || (shards.unfamiliar.is_empty() && split::plan(&shards.states, zero.shards).is_some())
-        || !law::rebalance(&shards.states, now).is_empty()
+        || !rebalance(&shards.states, now).is_empty()
 }

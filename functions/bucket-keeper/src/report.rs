@@ -20,7 +20,7 @@ tidegate_lambda::report! {
     pub struct Report {
         /// Records delivered.
         records,
-        /// Records of items that are no buckets: they cost no further work.
+        /// Records of items that are not buckets: they cost no further work.
         not_ours,
         /// Changes of buckets.
         changes,

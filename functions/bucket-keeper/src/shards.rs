@@ -1,4 +1,4 @@
-//! The shards of one bucket: complete, and doubled under pressure.
+//! The shards of one bucket: refilled, completed, and doubled under pressure.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tidegate_domain::{
     activity::Activity,
     bucket::{BucketKey, Shard},
     pressure::{self, Pressure, Spread, SpreadCheck},
-    refill,
+    refill::{self, Decision},
     sequence::SequenceNumber,
     split,
     state::{BucketState, ShardCount},
@@ -21,7 +21,10 @@ use tidegate_domain::{
 };
 use tokio::time::timeout;
 
-use crate::{handler::BucketKeeper, report::Report};
+use crate::{BucketKeeper, report::Report};
+
+/// The most time for one refill. Later, it is of no use.
+pub(crate) const REFILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The most time for one bucket's shards. A hot bucket whose transaction keeps losing must not block its stream shard:
 /// the repair completes what is missing.
@@ -36,6 +39,40 @@ const TRIES: usize = 3;
 const LOOK_UP_EVERY: u64 = 64;
 
 impl BucketKeeper {
+    /// Applies a decision and returns whether it wrote. It gives up a refill after [`REFILL_TIMEOUT`]: clients can still
+    /// credit what accrued, and waiting would delay all other buckets.
+    pub(crate) async fn apply_decision(
+        &self,
+        bucket: &BucketKey<'_>,
+        state: &BucketState<'_>,
+        decision: &Decision<'_>,
+        report: &mut Report,
+    ) -> Result<bool, StoreError> {
+        let Decision::Refill(refill) = decision else {
+            report.count_idle(decision);
+            return Ok(false);
+        };
+        let outcome = match timeout(REFILL_TIMEOUT, self.buckets.refill(bucket, state, refill)).await {
+            Ok(Err(error)) if !error.is_retryable() => return Err(error),
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err(error)) => Err(CallError::from(error)),
+            Err(_) => Err(CallError::Deadline),
+        };
+        match outcome {
+            Ok(Outcome::Written) => {
+                report.refilled += 1;
+                report.trimmed += usize::from(!refill.trims.is_empty());
+                return Ok(true);
+            }
+            Ok(Outcome::Lost) => report.lost += 1,
+            Err(error) => {
+                report.missed += 1;
+                tracing::warn!(bucket = schema::bucket_pk(bucket), error = causes(&error), "refill missed");
+            }
+        }
+        Ok(false)
+    }
+
     /// Completes the shards of a bucket whose count has changed, and doubles those of a hot one. What a registered
     /// bucket is still missing afterwards is left to the repair.
     pub(crate) async fn keep_shards(
@@ -192,8 +229,8 @@ impl BucketKeeper {
             }
             // The images are younger than `now`, at which the invocation began.
             let decision = refill::decide_idle(state, now);
-            if matches!(decision, refill::Decision::Refill(_)) {
-                self.carry_out(&bucket.at(*shard), state, &decision, report).await?;
+            if matches!(decision, Decision::Refill(_)) {
+                self.apply_decision(&bucket.at(*shard), state, &decision, report).await?;
             }
         }
         Ok(true)

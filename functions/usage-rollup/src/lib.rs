@@ -4,15 +4,13 @@
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | the environment variables, read and checked once |
-//! | [`handler`] | the story of one batch |
-//! | `invocation` | one invocation as Lambda makes it |
-//! | `posting` | the postings of a batch, each within its own time |
-//! | `refusal` | the records of postings that the table refused |
+//! | [`handler`] | the function; the story of one invocation |
+//! | `posting` | posts the usage in some changes, and parks the records of rejected postings |
+//! | `snapshot_write` | writes one snapshot within its own time |
 //! | [`report`] | what an invocation did, in numbers |
 
 pub mod config;
 pub mod handler;
-mod invocation;
 mod posting;
-mod refusal;
 pub mod report;
+mod snapshot_write;

@@ -2,16 +2,32 @@
 
 use std::num::NonZeroUsize;
 
-use futures::{StreamExt as _, stream::FuturesUnordered};
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::BoxFuture,
+    stream::{self, FuturesUnordered},
+};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{CallError, StoreError};
 
-/// Makes a call for each item, `concurrency` of them at a time; the outputs in the order in which the
-/// calls end. `caller` is what every call needs, such as a client.
+/// Runs `call` for each item, `limit` calls at a time, and returns their outputs in the order in which the calls end. A
+/// call starts only when it is its turn.
 ///
-/// `call` is a function, not a closure, since a future that holds a generic closure is not known to be
-/// [`Send`].
+/// This is not an `async fn`: a future that holds a generic closure is not known to be [`Send`].
+pub fn concurrently<'a, I, F>(
+    items: I,
+    limit: NonZeroUsize,
+    call: impl FnMut(I::Item) -> F + Send + 'a,
+) -> BoxFuture<'a, Vec<F::Output>>
+where
+    I: IntoIterator<IntoIter: Send + 'a>,
+    F: Future<Output: Send> + Send + 'a,
+{
+    stream::iter(items.into_iter().map(call)).buffer_unordered(limit.get()).collect().boxed()
+}
+
+/// Makes a call for each item, `concurrency` of them at a time. [`concurrently`] replaces it.
 pub async fn for_each<'p, C: Copy, T, F: Future>(
     caller: C,
     items: &'p [T],

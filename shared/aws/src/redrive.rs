@@ -15,8 +15,7 @@ use tidegate_domain::{
 };
 
 use crate::{
-    batch_get::batch_get,
-    buckets::{Item, Outcome},
+    dynamodb::{Item, Outcome, batch_get},
     error::StoreError,
     expression::{number, text},
     schema::{self, PK, SK, TTL},

@@ -1,13 +1,8 @@
 //! The usage snapshots: one conditional write for each posting.
 
-use std::{collections::HashMap, num::NonZeroUsize};
+use std::num::NonZeroUsize;
 
-use aws_sdk_dynamodb::{
-    Client,
-    error::ProvideErrorMetadata as _,
-    operation::update_item::UpdateItemError,
-    types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
-};
+use aws_sdk_dynamodb::{Client, operation::update_item::UpdateItemError, types::ReturnValuesOnConditionCheckFailure};
 use tidegate_domain::{
     bucket::Shard,
     sequence::Position,
@@ -15,11 +10,10 @@ use tidegate_domain::{
 };
 
 use crate::{
-    buckets::Item,
-    error::StoreError,
+    dynamodb::{Backoff, Item, is_transaction_conflict},
+    error::{CallError, StoreError},
     expression::{Expression, number, text},
     schema::{self, ENTITY_ID, GSI2PK, GSI2SK, GSI4PK, GSI4SK, PK, RESOURCE, SK, TTL, snapshot},
-    transaction::Backoff,
 };
 
 /// The usage snapshots of a bucket table.
@@ -52,7 +46,7 @@ pub struct Receipt {
 #[derive(Debug, thiserror::Error)]
 #[error("a snapshot was not updated, or only partly")]
 pub struct PostError<'a> {
-    pub source: StoreError,
+    pub source: CallError,
     /// What is not written, or not known to be.
     pub unposted: Vec<Posting<'a>>,
 }
@@ -90,7 +84,8 @@ impl Snapshots {
             match self.post_part(part).await {
                 Ok(receipt) => receipts.push(receipt),
                 Err((source, part)) => {
-                    return Err(PostError { source, unposted: [part].into_iter().chain(parts).collect() });
+                    let unposted = [part].into_iter().chain(parts).collect();
+                    return Err(PostError { source: source.into(), unposted });
                 }
             }
         }
@@ -140,13 +135,16 @@ impl Snapshots {
                 .set_key(Some(key(posting.snapshot())))
                 .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
             let Err(error) = update.send().await else { return Ok(Written::Done) };
-            match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(failure)) => {
-                    return watermarks(posting, failure.item.as_ref()).map(Written::Conflict);
-                }
-                Some(other) if other.code() == Some("TransactionConflictException") => backoff.wait().await,
-                _ => return Err(StoreError::from_sdk("UpdateItem", error)),
+            if is_transaction_conflict(&error) {
+                backoff.wait().await;
+                continue;
             }
+            return match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(failure)) => {
+                    watermarks(posting, failure.item.as_ref()).map(Written::Conflict)
+                }
+                _ => Err(StoreError::from_sdk("UpdateItem", error)),
+            };
         }
     }
 
@@ -225,10 +223,7 @@ pub(crate) fn key(snapshot: &SnapshotKey<'_>) -> Item {
 }
 
 /// The watermarks of the posting's shards in the item that a failed condition gave back.
-pub(crate) fn watermarks(
-    posting: &Posting<'_>,
-    item: Option<&HashMap<String, AttributeValue>>,
-) -> Result<Watermarks, StoreError> {
+pub(crate) fn watermarks(posting: &Posting<'_>, item: Option<&Item>) -> Result<Watermarks, StoreError> {
     let Some(item) = item else { return Ok(Watermarks::new()) };
     let read = |shard: Shard| {
         let attribute = schema::snapshot_watermark(shard);

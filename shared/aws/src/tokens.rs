@@ -3,23 +3,18 @@
 
 use std::collections::HashMap;
 
-use aws_sdk_dynamodb::{
-    Client,
-    operation::delete_item::DeleteItemError,
-    types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
-};
+use aws_sdk_dynamodb::{Client, operation::delete_item::DeleteItemError, types::ReturnValuesOnConditionCheckFailure};
 use tidegate_domain::{
     sweep::{Reason, Removal, Token, TokenKey, seconds},
     time::EpochMillis,
 };
 
 use crate::{
+    dynamodb::Item,
     error::StoreError,
     expression::{Expression, number, text},
     schema::tokens::{EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID},
 };
-
-type Item = HashMap<String, AttributeValue>;
 
 /// The table of non-fungible tokens.
 #[derive(Clone, Debug)]
@@ -176,6 +171,8 @@ fn token(item: &Item) -> Result<Token, StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_dynamodb::types::AttributeValue;
+
     use super::*;
 
     fn item(attributes: &[(&str, AttributeValue)]) -> Item {

@@ -1,7 +1,5 @@
 //! Transactions: all of their writes happen, or none.
 
-use std::time::Duration;
-
 use aws_sdk_dynamodb::{
     Client,
     error::BuildError,
@@ -10,7 +8,7 @@ use aws_sdk_dynamodb::{
 };
 
 use crate::{
-    buckets::{Item, Outcome},
+    dynamodb::{Backoff, Item, Outcome},
     error::StoreError,
     expression::{Expression, Parts},
     schema::PK,
@@ -98,28 +96,6 @@ impl Cancellation {
         } else {
             None
         }
-    }
-}
-
-/// Waits for a random time below a bound that doubles.
-///
-/// AWS: [exponential backoff and jitter](https://docs.aws.amazon.com/prescriptive-guidance/latest/cloud-design-patterns/retry-backoff.html).
-pub(crate) struct Backoff {
-    bound: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { bound: Duration::from_millis(25) }
-    }
-}
-
-impl Backoff {
-    const LONGEST: Duration = Duration::from_secs(1);
-
-    pub(crate) async fn wait(&mut self) {
-        tokio::time::sleep(self.bound.mul_f64(fastrand::f64())).await;
-        self.bound = (self.bound * 2).min(Self::LONGEST);
     }
 }
 

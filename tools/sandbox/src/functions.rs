@@ -6,12 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use bucket_keeper::{
-    config::Config,
-    handler::{BucketKeeper, Handled},
-    repair::Repaired,
-    report::Report,
-};
+use bucket_keeper::{BucketKeeper, config::Config, handler::Handled, repair::Repaired, report::Report};
 use tidegate_aws::{
     buckets::Buckets, client, dead_letters::DeadLetterQueue, registry::Registry, snapshots::Snapshots,
     stream::StreamEvent,

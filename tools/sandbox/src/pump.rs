@@ -13,7 +13,7 @@ use aws_lambda_events::streams::DynamoDbEventResponse;
 use futures::future;
 use rand::{RngExt as _, rngs::StdRng};
 use serde_json::value::RawValue;
-use tidegate_aws::{parking::BatchError, stream::StreamEvent};
+use tidegate_aws::{batch::BatchError, stream::StreamEvent};
 use tokio::{task::JoinHandle, time::Instant};
 use usage_rollup::handler::{Handled, UsageRollup};
 
