@@ -23,10 +23,11 @@ use tidegate_sandbox::{
     services::Services,
 };
 use token_sweeper::{
+    TokenSweeper,
     config::Config,
     decision::EventDecision,
     event::{Event, Message},
-    handler::{Handled, TokenSweeper},
+    handler::Handled,
     reconcile::{self, Reconciled},
     report::Report,
 };

@@ -2,7 +2,7 @@
 
 use tidegate_aws::{client, emr::Clusters, tokens::Tokens};
 use tidegate_lambda::{process, telemetry::Telemetry};
-use token_sweeper::{config::Config, handler::TokenSweeper, report::METRICS};
+use token_sweeper::{TokenSweeper, config::Config, report::METRICS};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
