@@ -1,6 +1,6 @@
 //! The Lambda function `rate-aggregator`.
 
-use rate_aggregator::{config::Config, handler::RateAggregator, report::METRICS};
+use rate_aggregator::{RateAggregator, config::Config, report::METRICS};
 use tidegate_aws::{client, rates::RateFiles};
 use tidegate_lambda::{process, telemetry::Telemetry};
 

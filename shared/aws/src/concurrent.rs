@@ -2,11 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use futures::{
-    FutureExt as _, StreamExt as _,
-    future::BoxFuture,
-    stream::{self, FuturesUnordered},
-};
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{CallError, StoreError};
@@ -25,28 +21,6 @@ where
     F: Future<Output: Send> + Send + 'a,
 {
     stream::iter(items.into_iter().map(call)).buffer_unordered(limit.get()).collect().boxed()
-}
-
-/// Makes a call for each item, `concurrency` of them at a time. [`concurrently`] replaces it.
-pub async fn for_each<'p, C: Copy, T, F: Future>(
-    caller: C,
-    items: &'p [T],
-    call: fn(C, &'p T, Instant) -> F,
-    deadline: Instant,
-    concurrency: NonZeroUsize,
-) -> Vec<F::Output> {
-    let mut calls = FuturesUnordered::new();
-    let mut outputs = Vec::with_capacity(items.len());
-    for item in items {
-        if calls.len() == concurrency.get() {
-            outputs.extend(calls.next().await);
-        }
-        calls.push(call(caller, item, deadline));
-    }
-    while let Some(output) = calls.next().await {
-        outputs.push(output);
-    }
-    outputs
 }
 
 /// Makes a call within the deadline.

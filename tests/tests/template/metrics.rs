@@ -71,8 +71,9 @@ fn own(stack: &Stack) -> anyhow::Result<BTreeMap<String, Own>> {
                 (counted(&token_sweeper::report::Report::default()), &token_sweeper::report::METRICS[..])
             }
             "functions/rate-aggregator" => {
-                let aggregation = rate_aggregator::report::Report::default();
-                let counts = [counted(&aggregation), counted(&rate_aggregator::report::Summed::default())].concat();
+                let aggregation = rate_aggregator::outcome::AggregationReport::default();
+                let counts =
+                    [counted(&aggregation), counted(&rate_aggregator::report::InvocationReport::default())].concat();
                 (counts, &rate_aggregator::report::METRICS[..])
             }
             other => anyhow::bail!("{other} is no function"),
