@@ -12,8 +12,15 @@
 
 use std::num::NonZeroUsize;
 
-use tidegate_aws::{buckets::Buckets, dead_letters::DeadLetterQueue, registry::Registry};
+use tidegate_aws::{
+    buckets::Buckets,
+    client::{DynamoDb, Sqs},
+    dead_letters::DeadLetterQueue,
+    registry::Registry,
+};
 use tidegate_domain::pressure;
+
+use self::config::Config;
 
 pub mod config;
 pub mod event;
@@ -37,4 +44,19 @@ pub struct BucketKeeper {
     pub concurrency: NonZeroUsize,
     /// Whether the table belongs to Tidegate's stack.
     pub own_table: bool,
+}
+
+impl BucketKeeper {
+    /// Creates the function as it is configured.
+    pub fn new(config: Config, dynamodb: DynamoDb, sqs: Sqs) -> Self {
+        let Config { table, pressure, own_table, dead_letter_queue, concurrency } = config;
+        Self {
+            buckets: Buckets::new(dynamodb.clone(), &table),
+            registry: Registry::new(dynamodb, table),
+            dead_letters: dead_letter_queue.map(|url| DeadLetterQueue::new(sqs, url, env!("CARGO_PKG_NAME"))),
+            pressure,
+            concurrency,
+            own_table,
+        }
+    }
 }

@@ -50,15 +50,15 @@ impl Job {
 /// What the aggregation of a job needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
-    pub files: &'a RateFiles,
+    pub(crate) files: &'a RateFiles,
     /// Whether the job is one of several, which end. The summary of the only job is always new.
-    pub may_rest: bool,
+    pub(crate) may_rest: bool,
     /// How many calls may be under way.
-    pub concurrency: NonZeroUsize,
-    pub cutoff: Cutoff,
-    pub interval: Duration,
-    pub began: EpochMillis,
-    pub times: Times,
+    pub(crate) concurrency: NonZeroUsize,
+    pub(crate) cutoff: Cutoff,
+    pub(crate) interval: Duration,
+    pub(crate) began: EpochMillis,
+    pub(crate) times: Times,
 }
 
 /// Sums up the reports of a job, and writes the summary.

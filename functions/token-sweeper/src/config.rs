@@ -5,11 +5,10 @@ use std::{num::NonZeroUsize, time::Duration};
 use tidegate_aws::{
     processors::Processors,
     schema::tokens,
-    settings::{self, ConfigError, Settings},
+    settings::{ConfigError, Settings},
     table,
 };
 
-/// What the function is told by its environment.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// `NON_FUNGIBLE_TABLE`, or `LIMITER_TABLES_BASE_NAME` with `-non-fungible-tokens`. One is required.
@@ -38,12 +37,8 @@ const MOST_RETRIES: u32 = 10;
 const GRACE_SECONDS: u32 = 120;
 
 impl Config {
-    /// Reads the process's environment.
-    pub fn from_env() -> Result<Self, ConfigError> {
-        Self::read(settings::variable)
-    }
-
-    /// Reads variables by `lookup`. An empty variable counts as not set.
+    /// Reads variables by `lookup`, which is [`variable`](tidegate_aws::settings::variable) for the process. An empty variable
+    /// counts as not set.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);
         let seconds = "a whole number of seconds up to 4294967295";

@@ -1,34 +1,18 @@
 //! One invocation: decode, post what precedes poison, park the poison, post the rest, answer.
 
-use std::num::NonZeroUsize;
-
 use aws_lambda_events::streams::DynamoDbEventResponse;
 use tidegate_aws::{
     batch::{self, Batch, answer, park_all},
-    dead_letters::DeadLetterQueue,
-    snapshots::Snapshots,
     stream::StreamEvent,
 };
-use tidegate_domain::window::Window;
 use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};
 use tokio::time::Instant;
 
 use crate::{
+    UsageRollup,
     posting::Poster,
     report::{BatchResult, Report},
 };
-
-/// The function: what it writes to, and how.
-#[derive(Clone, Debug)]
-pub struct UsageRollup {
-    /// The kinds of snapshots that are kept.
-    pub windows: Vec<Window>,
-    pub snapshots: Snapshots,
-    /// The queue for records that cannot be processed.
-    pub dead_letters: Option<DeadLetterQueue>,
-    /// The number of calls at the same time.
-    pub concurrency: NonZeroUsize,
-}
 
 pub type Handled = batch::Handled<Report>;
 

@@ -40,7 +40,7 @@ const GLUE_ATTEMPT: &str = "_attempt_";
 pub struct Processors(BTreeMap<Kind, Processor>);
 
 #[derive(Clone, Debug)]
-pub struct Processor {
+struct Processor {
     name: String,
     id_path: Vec<String>,
     id_before: Option<String>,

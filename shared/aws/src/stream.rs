@@ -142,7 +142,7 @@ impl DecodeError {
     }
 
     /// Whether all records of the stream are wrong in this way, until somebody configures it anew.
-    pub const fn is_systemic(&self) -> bool {
+    pub(crate) const fn is_systemic(&self) -> bool {
         self.is_systemic
     }
 

@@ -22,7 +22,7 @@ use tidegate_sandbox::{
     usage_totals::UsageTotals,
 };
 use tokio::sync::mpsc;
-use usage_rollup::{handler::UsageRollup, report::Report};
+use usage_rollup::{UsageRollup, report::Report};
 
 use crate::{progress::Progress, traffic::Traffic};
 

@@ -15,7 +15,7 @@ use rand::{RngExt as _, rngs::StdRng};
 use serde_json::value::RawValue;
 use tidegate_aws::{batch::BatchError, stream::StreamEvent};
 use tokio::{task::JoinHandle, time::Instant};
-use usage_rollup::handler::{Handled, UsageRollup};
+use usage_rollup::{UsageRollup, handler::Handled};
 
 use crate::{
     faults::FaultyHttp,
