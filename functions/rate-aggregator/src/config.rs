@@ -51,8 +51,7 @@ const ONE_CPU: u32 = 1_769;
 const CONCURRENCY_OF_ONE_CPU: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 
 impl Config {
-    /// Reads variables by `lookup`, which is [`variable`](tidegate_aws::settings::variable) for the process. An empty variable
-    /// counts as not set.
+    /// Reads variables by `lookup`. An empty variable counts as not set.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);
         let bucket = settings.checked("BUCKET", "a bucket's name, or an access point's ARN", is_bucket)?;

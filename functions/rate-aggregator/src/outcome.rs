@@ -25,26 +25,26 @@ pub enum SummaryOutcome {
     Published {
         sequence: u64,
     },
-    /// One that began no earlier is there.
+    /// The stored summary began at the same time or later.
     Superseded,
-    /// Others wrote again and again in between; theirs are no older by much.
+    /// Other aggregations replaced the stored summary before each attempt. Their summaries are hardly older.
     Lost,
     /// There are no reports, or all are stale and the summary says so: the summaries of finished jobs stay as they are.
     Idle,
 }
 
-/// Why there is no new summary of a job.
+/// Why an aggregation wrote no summary of a job.
 #[derive(Debug, thiserror::Error)]
 pub enum AggregationError {
-    /// A call failed without which there is none.
+    /// A call failed that the summary depends on.
     #[error(transparent)]
     Call(#[from] CallError),
     /// Too many reports could not be read for the sums to stand for all workers.
     #[error("{unknown} of {workers} workers' reports could not be read; the first error")]
     Unread {
-        /// Workers of which nothing is known that counts.
+        /// Workers without a report that counts.
         unknown: usize,
-        /// These, and those that count.
+        /// All workers that are not stale.
         workers: usize,
         /// Why the first one could not be read.
         source: CallError,
@@ -122,13 +122,13 @@ pub struct AggregationReport {
     /// Workers that have not reported for longer than the cutoff.
     #[metrics(unit = Count)]
     pub stale: Option<usize>,
-    /// Workers that have reported what cannot be.
+    /// Workers whose report is invalid.
     #[metrics(unit = Count)]
     pub rejected: Option<usize>,
     /// Reports that were deleted since they were listed.
     #[metrics(unit = Count)]
     pub vanished: usize,
-    /// Workers whose report could not be read, and of which no earlier one counts: the sums lack them.
+    /// Workers whose report could not be read, and whose earlier reports do not count: the sums miss them.
     #[metrics(unit = Count)]
     pub unknown: usize,
     /// The age of the oldest report that counts, if any does.
@@ -136,10 +136,10 @@ pub struct AggregationReport {
     pub oldest_age: Option<Duration>,
     #[metrics(unit = Count)]
     pub pages: usize,
-    /// Reports that were fetched, whether or not they came.
+    /// Fetches of reports, including failed ones.
     #[metrics(unit = Count)]
     pub gets: usize,
-    /// Of these, those that did not come; of some, an earlier one counts.
+    /// Fetches that failed. For some of these workers, an earlier report counts.
     #[metrics(unit = Count)]
     pub gets_failed: usize,
     /// Reports that were not fetched, because they have not changed, are stale by the listing, or are too large.

@@ -52,7 +52,7 @@ fn rejections(tally: &Tally) -> String {
     counts.collect::<Vec<_>>().join("; ")
 }
 
-/// What an invocation came to: of how many aggregations of jobs the summary went which way.
+/// The counts of an invocation: how many aggregations of jobs had which outcome.
 #[metrics(rename_all = "PascalCase")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InvocationReport {
@@ -68,7 +68,7 @@ pub struct InvocationReport {
     /// Summaries not written, because a newer one was there.
     #[metrics(unit = Count)]
     pub superseded: usize,
-    /// Summaries not written, because others wrote again and again in between.
+    /// Summaries not written, because other aggregations replaced the stored one before each attempt.
     #[metrics(unit = Count)]
     pub lost: usize,
     /// Summaries not written, because the job is idle.
@@ -80,7 +80,7 @@ pub struct InvocationReport {
     /// Idle jobs that were not listed.
     #[metrics(unit = Count)]
     pub resting: usize,
-    /// Jobs of the last aggregation, with those that were not listed.
+    /// Jobs of the last aggregation, including idle ones that were not listed.
     #[metrics(unit = Count)]
     pub jobs: usize,
     /// How long the slowest aggregation took.

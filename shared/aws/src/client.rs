@@ -68,7 +68,7 @@ pub fn s3(config: &SdkConfig, force_path_style: bool) -> aws_sdk_s3::Client {
     aws_sdk_s3::Client::from_conf(config)
 }
 
-/// The same client of S3, for reads of which each is one of many: it soon gives up what cannot be read.
+/// The same client of S3, for many reads: it makes few attempts, because each read is only one of many.
 pub(crate) fn s3_reads(client: &aws_sdk_s3::Client) -> aws_sdk_s3::Client {
     let retries = client.config().retry_config().cloned().unwrap_or_else(retries).with_max_attempts(READ_ATTEMPTS);
     aws_sdk_s3::Client::from_conf(client.config().to_builder().retry_config(retries).build())

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`schema`] | every key and attribute name of the bucket table and the token tables, every field of the worker-rate files |
 //! | [`stream`] | a stream record becomes a bucket change, "not ours", or a permanent error |
-//! | [`image`] | a bucket item as a whole becomes a state, or a reason why it is none |
+//! | [`image`] | a bucket item as a whole becomes a state, or a reason to leave it to its clients |
 //! | [`batch`] | a batch: decoded record by record, its poison parked, its failures answered |
 //! | [`snapshots`] | postings become conditional writes of usage snapshots |
 //! | [`redrive`] | what was parked or discarded is counted, once |

@@ -100,7 +100,7 @@ impl Fields {
                 self.match_object(Some(object))
             })
         });
-        // Without an object there is no field, which may be what is asked for.
+        // Without an object, each field is absent, and the pattern may require that.
         matched || !present && self.match_object(None)
     }
 
@@ -127,7 +127,7 @@ fn match_one(tests: &[Test], value: Option<&Value>) -> bool {
     matched || !present && tests.iter().any(|test| matches!(test, Test::Absent))
 }
 
-/// Whether a value is as asked, or one of those that it lists, at any depth.
+/// Returns whether a value passes the test, or any value in its list does, at any depth.
 fn any_within(value: Option<&Value>, ask: &mut impl FnMut(&Value) -> bool) -> bool {
     match value {
         None => false,

@@ -141,7 +141,7 @@ impl DecodeError {
         &self.field
     }
 
-    /// Whether all records of the stream are wrong in this way, until somebody configures it anew.
+    /// Whether all records of the stream are wrong in this way, until an operator corrects its configuration.
     pub(crate) const fn is_systemic(&self) -> bool {
         self.is_systemic
     }
@@ -152,7 +152,7 @@ impl DecodeError {
     }
 }
 
-/// The beginning of a text: a log line is no place for a whole item.
+/// The beginning of a text: a log line must not hold a whole item.
 fn excerpt(text: &str) -> Cow<'_, str> {
     const LENGTH: usize = 200;
     match text.char_indices().nth(LENGTH) {

@@ -28,7 +28,7 @@ pub struct Tokens {
 #[derive(Debug)]
 pub struct Page {
     pub tokens: Vec<Token>,
-    /// What is wrong with items that are none.
+    /// Errors of items that are not valid tokens.
     pub corrupt: Vec<StoreError>,
     /// Where to read on, if there are more.
     pub next: Option<Cursor>,
@@ -57,7 +57,7 @@ impl Tokens {
     }
 
     /// The tokens of a resource behind `after`, or the first ones. The index is a little behind the table: a
-    /// token may have been written, deleted or given another resource meanwhile.
+    /// token may have been written, deleted or given another resource in between.
     pub async fn of_resource(&self, resource: &str, after: Option<Cursor>) -> Result<Page, StoreError> {
         let query = self
             .client

@@ -157,7 +157,7 @@ fn numeric(operand: &Value, at: Path<'_>) -> Result<Vec<Bound>> {
     }
 }
 
-/// A comparison and its number, of which the comparison stands at the index.
+/// Reads a comparison and its number. `index` is the place of the comparison.
 fn bound([comparison, number]: [&Value; 2], index: usize, at: Path<'_>) -> Result<Bound> {
     let Some(parsed) = comparison.as_str().and_then(Comparison::parse) else {
         return Path::Index(&at, index).refuse(comparison, "expected =, <, <=, > or >=");

@@ -15,7 +15,7 @@ pub(super) enum Cidr {
 }
 
 impl Cidr {
-    /// `None` if the text is no such range. Bits of the address behind the prefix do not matter.
+    /// Returns `None` if the text is not a range. Bits of the address behind the prefix do not matter.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
         // Not a sign, which an integer may have.

@@ -26,11 +26,11 @@ pub(crate) const ACTIVE_WORKERS: &str = "active_workers";
 pub(crate) const AGGREGATION_TIME_UTC: &str = "aggregation_time_utc";
 /// Ours: how many workers have not reported lately.
 pub(crate) const STALE_WORKERS: &str = "stale_workers";
-/// Ours: how many workers have reported what cannot be.
+/// Ours: how many workers' reports are invalid.
 pub(crate) const REJECTED_WORKERS: &str = "rejected_workers";
 /// Ours: the time between two summaries.
 pub const INTERVAL_SECONDS: &str = "interval_seconds";
-/// Ours: the number of the summary, one more than that of the one before.
+/// Ours: the number of the summary, one more than the number of the previous summary.
 pub const SEQUENCE: &str = "sequence";
 
 /// The summary's name under a prefix, if nothing else is said.

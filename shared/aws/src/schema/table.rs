@@ -275,7 +275,7 @@ pub mod system {
 
     /// The id that stands for the whole table: no namespace has it.
     pub(crate) const NO_NAMESPACE: &str = "_";
-    /// The partition key: that of the system of no namespace.
+    /// The partition key of the items that belong to no namespace.
     pub const PARTITION: &str = "_/SYSTEM#";
 
     /// The sort key of the version record.

@@ -16,9 +16,9 @@ pub const RESERVATION_ID: &str = "reservationId";
 pub const RESOURCE_ID: &str = "resourceId";
 /// When a token expires, in epoch **seconds**: the TTL attribute.
 pub const EXPIRATION_TIME: &str = "expirationTime";
-/// What is limited. A token lacks it if it was written after its reservation was deleted.
+/// What is limited. Missing in a token that was written after its reservation was deleted.
 pub const RESOURCE_NAME: &str = "resourceName";
-/// Whose limit it is. A token lacks it if it was written after its reservation was deleted.
+/// Whose limit it is. Missing in a token that was written after its reservation was deleted.
 pub const ACCOUNT_ID: &str = "accountId";
 /// The service that a limit belongs to.
 pub(crate) const SERVICE_NAME: &str = "serviceName";
