@@ -29,7 +29,7 @@ use token_sweeper::{
     event::{Event, Message},
     handler::Handled,
     reconcile::{self, Reconciled},
-    report::Report,
+    report::SweepReport,
 };
 use tokio::time::{Duration, Instant};
 
@@ -131,7 +131,7 @@ impl SweeperScene {
     }
 
     /// Invokes the function with an event, with more time than it needs.
-    pub async fn invoke_directly(&self, event: Value, now: i64) -> (EventDecision, Report) {
+    pub async fn invoke_directly(&self, event: Value, now: i64) -> (EventDecision, SweepReport) {
         self.sweeper.handle_event(event, time(now), in_time()).await
     }
 

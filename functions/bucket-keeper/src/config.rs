@@ -25,8 +25,7 @@ const MAX_SHARDS: u32 = 32;
 const PRESSURE_PERCENT: u8 = 80;
 
 impl Config {
-    /// Reads variables by `lookup`, which is [`variable`](tidegate_aws::settings::variable) for the process. An empty variable
-    /// counts as not set.
+    /// Reads variables by `lookup`. An empty variable counts as not set.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);
         Ok(Self {

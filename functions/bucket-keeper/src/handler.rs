@@ -23,11 +23,11 @@ use tokio::time::Instant;
 use crate::{
     BucketKeeper,
     event::{Answer, Event},
-    report::Report,
+    report::KeeperReport,
     shards::REFILL_TIMEOUT,
 };
 
-pub type Handled = batch::Handled<Report>;
+pub type Handled = batch::Handled<KeeperReport>;
 
 /// A bucket, and what the batch shows of its shards.
 struct Group<'a> {
@@ -65,14 +65,14 @@ impl BucketKeeper {
     pub async fn handle(&self, event: &StreamEvent, now: EpochMillis, deadline: Instant) -> Handled {
         let batch = match Batch::<BucketImage<'_>>::decode(event) {
             Ok(batch) => batch,
-            Err(error) => return Handled { report: Report::default(), answer: Err(error.into()) },
+            Err(error) => return Handled { report: KeeperReport::default(), answer: Err(error.into()) },
         };
-        let mut report = Report {
+        let mut report = KeeperReport {
             records: event.records.len(),
             not_ours: batch.not_ours,
             changes: batch.changes.len(),
             poison: batch.poison.len(),
-            ..Report::default()
+            ..KeeperReport::default()
         };
         let activities = activity::fold(batch.changes);
         report.shards = activities.len();
@@ -97,15 +97,25 @@ impl BucketKeeper {
         Handled { report, answer: answer(failures) }
     }
 
-    async fn keep(&self, group: &Group<'_>, now: EpochMillis, deadline: Instant) -> (Report, Result<(), CallError>) {
-        let mut report = Report::default();
+    async fn keep(
+        &self,
+        group: &Group<'_>,
+        now: EpochMillis,
+        deadline: Instant,
+    ) -> (KeeperReport, Result<(), CallError>) {
+        let mut report = KeeperReport::default();
         let kept = within(deadline, Box::pin(self.keep_bucket(group, now, &mut report))).await;
         (report, kept)
     }
 
     /// Refills come first: they are short, and a shard that has run dry shows up in no later batch. All refills of a bucket
     /// share one time, so that a throttled bucket of many shards does not block the others.
-    async fn keep_bucket(&self, group: &Group<'_>, now: EpochMillis, report: &mut Report) -> Result<(), StoreError> {
+    async fn keep_bucket(
+        &self,
+        group: &Group<'_>,
+        now: EpochMillis,
+        report: &mut KeeperReport,
+    ) -> Result<(), StoreError> {
         let until = Instant::now() + REFILL_TIMEOUT;
         for activity in &group.activities {
             if Instant::now() >= until {
@@ -115,7 +125,8 @@ impl BucketKeeper {
             self.keep_shard(activity, now, report).await?;
         }
         if let Some(shards) = group.starving() {
-            let work = async |report: &mut Report| self.complete_and_refill(&group.bucket, shards, now, report).await;
+            let work =
+                async |report: &mut KeeperReport| self.complete_and_refill(&group.bucket, shards, now, report).await;
             self.in_time(&group.bucket, report, work).await?;
         }
         match group.zero() {
@@ -128,7 +139,7 @@ impl BucketKeeper {
         &self,
         activity: &Activity<'_>,
         now: EpochMillis,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<(), StoreError> {
         match &activity.image {
             BucketImage::Absent => report.gone += 1,

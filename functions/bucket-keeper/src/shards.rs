@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_aws::{
-    buckets::{Consistency, Outcome, Shards},
+    buckets::{Consistency, Shards, WriteOutcome},
     error::{CallError, StoreError, causes},
     registry::Entry,
     schema,
@@ -21,7 +21,7 @@ use tidegate_domain::{
 };
 use tokio::time::timeout;
 
-use crate::{BucketKeeper, report::Report};
+use crate::{BucketKeeper, report::KeeperReport};
 
 /// The most time for one refill. Later, it is of no use.
 pub(crate) const REFILL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -46,7 +46,7 @@ impl BucketKeeper {
         bucket: &BucketKey<'_>,
         state: &BucketState<'_>,
         decision: &Decision<'_>,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<bool, StoreError> {
         let Decision::Refill(refill) = decision else {
             report.count_idle(decision);
@@ -59,12 +59,12 @@ impl BucketKeeper {
             Err(_) => Err(CallError::Deadline),
         };
         match outcome {
-            Ok(Outcome::Written) => {
+            Ok(WriteOutcome::Written) => {
                 report.refilled += 1;
                 report.trimmed += usize::from(!refill.trims.is_empty());
                 return Ok(true);
             }
-            Ok(Outcome::Lost) => report.lost += 1,
+            Ok(WriteOutcome::Lost) => report.lost += 1,
             Err(error) => {
                 report.missed += 1;
                 tracing::warn!(bucket = schema::bucket_pk(bucket), error = causes(&error), "refill missed");
@@ -80,7 +80,7 @@ impl BucketKeeper {
         zero: &Activity<'_>,
         state: &BucketState<'_>,
         now: EpochMillis,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<(), StoreError> {
         let bucket = &zero.bucket;
         if state.shards > ShardCount::ONE && (zero.has_new_count || is_sampled(zero.last)) {
@@ -88,7 +88,7 @@ impl BucketKeeper {
                 // The repair knows registered buckets only, so a failure here fails the batch.
                 self.register(bucket, state).await?;
             }
-            let work = async |report: &mut Report| {
+            let work = async |report: &mut KeeperReport| {
                 if !zero.has_new_count && self.register(bucket, state).await? {
                     return Ok(true);
                 }
@@ -118,8 +118,8 @@ impl BucketKeeper {
     pub(crate) async fn in_time(
         &self,
         bucket: &BucketKey<'_>,
-        report: &mut Report,
-        work: impl AsyncFnOnce(&mut Report) -> Result<bool, StoreError>,
+        report: &mut KeeperReport,
+        work: impl AsyncFnOnce(&mut KeeperReport) -> Result<bool, StoreError>,
     ) -> Result<(), StoreError> {
         let error = match timeout(SHARDS_TIMEOUT, work(report)).await {
             Ok(Ok(true)) => return Ok(()),
@@ -164,7 +164,7 @@ impl BucketKeeper {
         state: &BucketState<'_>,
         doubled: ShardCount,
         now: EpochMillis,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<bool, StoreError> {
         let Some(check) = self.writes_spread(bucket, state, now).await? else {
             report.held += 1;
@@ -219,7 +219,7 @@ impl BucketKeeper {
         bucket: &BucketKey<'_>,
         known: ShardCount,
         now: EpochMillis,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<bool, StoreError> {
         let Some(shards) = self.complete(bucket, known, report).await? else { return Ok(false) };
         for (shard, state) in &shards.states {
@@ -242,7 +242,7 @@ impl BucketKeeper {
         &self,
         bucket: &BucketKey<'_>,
         mut known: ShardCount,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<Option<Shards>, StoreError> {
         for _ in 0..TRIES {
             if !split::is_supported(known) {
@@ -268,7 +268,7 @@ impl BucketKeeper {
         &self,
         bucket: &BucketKey<'_>,
         known: ShardCount,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<Option<Shards>, StoreError> {
         let shards = self.buckets.read(bucket, 0..known.get(), Consistency::Strong).await?;
         for (shard, reason) in &shards.unfamiliar {
@@ -283,10 +283,10 @@ impl BucketKeeper {
         bucket: &BucketKey<'_>,
         mut shards: Shards,
         count: ShardCount,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<Option<Shards>, StoreError> {
         let Some(plan) = split::plan(&shards.states, count) else { return Ok(Some(shards)) };
-        if self.buckets.increase_shards(bucket, &shards, &plan).await? == Outcome::Lost {
+        if self.buckets.increase_shards(bucket, &shards, &plan).await? == WriteOutcome::Lost {
             report.split_lost += 1;
             return Ok(None);
         }

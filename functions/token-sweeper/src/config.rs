@@ -15,7 +15,7 @@ pub struct Config {
     pub table: String,
     /// `NON_FUNGIBLE_RES_INDEX`, or `LIMITER_TABLES_BASE_NAME` with `-resource-index`. One is required.
     pub index: String,
-    /// `EVENT_PROCESSORS`: see [`Processors::parse`]. Without it, those that are built in. `GLUE_MAX_RETRIES`: see
+    /// `EVENT_PROCESSORS`: see [`Processors::parse`]. Without it, the built-in ones. `GLUE_MAX_RETRIES`: see
     /// [`Processors::with_glue_retries`]; no default, because no failure of a Glue job ends it then.
     pub processors: Processors,
     /// `MISSING_TOKEN_GRACE_SECONDS`: how long after a resource's end its token may still be written. Default 120.
@@ -37,8 +37,7 @@ const MOST_RETRIES: u32 = 10;
 const GRACE_SECONDS: u32 = 120;
 
 impl Config {
-    /// Reads variables by `lookup`, which is [`variable`](tidegate_aws::settings::variable) for the process. An empty variable
-    /// counts as not set.
+    /// Reads variables by `lookup`. An empty variable counts as not set.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);
         let seconds = "a whole number of seconds up to 4294967295";

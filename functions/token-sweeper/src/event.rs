@@ -53,7 +53,7 @@ pub struct ItemFailure {
 #[error("a message failed and has no id to report, so the whole batch must come again")]
 pub struct Unreportable;
 
-/// An event that is none of these.
+/// An event with invalid `Records`, or with an unknown action.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownEvent {
     #[error("`Records` is {0}: expected a list")]

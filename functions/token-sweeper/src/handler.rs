@@ -15,7 +15,7 @@ use crate::{
     decision::{Decision, EventDecision, Failure, ReadEvent, ended},
     event::{BatchAnswer, Event, Message, NoEvent, Unreportable},
     reconcile::ReconcileAnswer,
-    report::Report,
+    report::SweepReport,
 };
 
 /// The function's answer.
@@ -31,7 +31,7 @@ pub enum Answer {
 /// How one batch ended.
 #[derive(Debug)]
 pub struct Handled {
-    pub report: Report,
+    pub report: SweepReport,
     pub decided: Vec<EventDecision>,
     /// The messages to be delivered again.
     pub answer: Result<BatchAnswer, Unreportable>,
@@ -78,16 +78,21 @@ impl TokenSweeper {
         }
         let failed = messages.iter().zip(&decided).filter(|(_, decided)| !decided.decision.is_done());
         let answer = BatchAnswer::of(failed.map(|(message, _)| message));
-        Handled { report: Report::of(&decided, &removed), decided, answer }
+        Handled { report: SweepReport::of(&decided, &removed), decided, answer }
     }
 
     /// Handles one event at the moment `now`.
-    pub async fn handle_event(&self, event: Value, now: EpochMillis, deadline: Instant) -> (EventDecision, Report) {
+    pub async fn handle_event(
+        &self,
+        event: Value,
+        now: EpochMillis,
+        deadline: Instant,
+    ) -> (EventDecision, SweepReport) {
         let event = ReadEvent::read(&self.processors, BusEvent::from_json(event).map_err(NoEvent::from));
         let removed = self.remove_tokens(ended(slice::from_ref(&event)), now, deadline).await;
         let decided = event.decide(&removed, now, self.grace);
         decided.log(None);
-        let report = Report::of(slice::from_ref(&decided), &removed);
+        let report = SweepReport::of(slice::from_ref(&decided), &removed);
         (decided, report)
     }
 }

@@ -6,7 +6,7 @@
 //! | [`event`] | what the function is invoked with |
 //! | `removal` | deletes the tokens of resources that have ended |
 //! | [`decision`] | one event: read, then decided on |
-//! | [`reconcile`] | all tokens, page by page: those of which no event told |
+//! | [`reconcile`] | all tokens, page by page: deletes those whose event was lost |
 //! | [`handler`] | the story of one invocation, and its answer |
 //! | [`report`] | what an invocation did, in numbers |
 

@@ -21,7 +21,7 @@ use tidegate_domain::{
 };
 use tokio::time::Instant;
 
-use crate::{TokenSweeper, report::Report};
+use crate::{TokenSweeper, report::SweepReport};
 
 /// The most clusters that one reconcile asks for, one after the other: EMR answers few calls a second.
 ///
@@ -42,7 +42,7 @@ const MAX_DECISIONS: usize = 1_000;
 
 #[derive(Debug)]
 pub struct Reconciled {
-    pub report: Report,
+    pub report: SweepReport,
     /// Whether the reconcile read the whole table, asked for all clusters that it found, and deleted every token that it
     /// selected.
     pub complete: bool,
@@ -81,7 +81,7 @@ impl TokenSweeper {
     /// Goes through the tokens at the moment `now`, until the end or the `deadline`. Each token is deleted on the
     /// condition that the reason holds still: a reconcile may run beside another, and stop anywhere.
     pub async fn reconcile(&self, now: EpochMillis, deadline: Instant) -> Reconciled {
-        let mut run = Reconciled { report: Report::default(), complete: false, decided: Vec::new(), error: None };
+        let mut run = Reconciled { report: SweepReport::default(), complete: false, decided: Vec::new(), error: None };
         let began = Instant::now();
         // Neither reading nor asking takes the time of what follows it.
         let until = match self.clusters {
@@ -113,7 +113,7 @@ impl TokenSweeper {
                 let page = match within(deadline, self.tokens.page(segment, after)).await {
                     Ok(page) => page,
                     Err(error) => {
-                        // Time that was up after some pages is no error.
+                        // A deadline that passes after some pages is not an error.
                         let is_error = run.report.pages == 0 || !matches!(error, CallError::Deadline);
                         run.error = Some(error).filter(|_| is_error);
                         return clusters;

@@ -20,7 +20,7 @@ tidegate_lambda::report! {
     /// `untracked`, `dry_run`, `refused` and `failed`. Every token of a reconcile is in exactly one of
     /// `kept`, `expired` and `forgotten`. Every token that was to be deleted is in exactly one of `deleted`,
     /// `already_gone`, `changed`, `would_delete` and `not_deleted`.
-    pub struct Report {
+    pub struct SweepReport {
         /// Events delivered.
         events,
         /// Malformed messages and events.
@@ -80,7 +80,7 @@ tidegate_lambda::report! {
     }
 }
 
-impl Report {
+impl SweepReport {
     /// Counts what was decided on events, and what became of the tokens of their resources.
     pub(crate) fn of(decided: &[EventDecision], removed: &BTreeMap<String, Removed>) -> Self {
         let ends = decided.iter().filter(|decided| decided.about.resource.is_some()).count();

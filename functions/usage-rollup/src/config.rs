@@ -20,8 +20,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads variables by `lookup`, which is [`variable`](tidegate_aws::settings::variable) for the process. An empty variable
-    /// counts as not set.
+    /// Reads variables by `lookup`. An empty variable counts as not set.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);
         Ok(Self {

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use crate::{
     UsageRollup,
     posting::Poster,
-    report::{BatchResult, Report},
+    report::{BatchResult, RollupReport},
 };
 
-pub type Handled = batch::Handled<Report>;
+pub type Handled = batch::Handled<RollupReport>;
 
 impl UsageRollup {
     /// Handles the batch of an invocation, and writes its metrics.
@@ -31,7 +31,7 @@ impl UsageRollup {
         let batch: Batch<'_> = match Batch::decode(event) {
             Ok(batch) => batch,
             Err(error) => {
-                let report = Report { records: event.records.len(), ..Report::default() };
+                let report = RollupReport { records: event.records.len(), ..RollupReport::default() };
                 return Handled { report, answer: Err(error.into()) };
             }
         };

@@ -1,5 +1,5 @@
 //! Posts the usage in some changes: folds it by snapshot, writes each snapshot, and parks the records of postings that
-//! the table rejects for good.
+//! the table will never accept.
 
 use std::{collections::HashMap, num::NonZeroUsize};
 
@@ -32,7 +32,7 @@ pub(crate) struct Poster<'p> {
     pub(crate) deadline: Instant,
 }
 
-/// Postings that are missing from a snapshot, and why the table rejects them.
+/// Postings that a snapshot will never accept, and why.
 struct Rejection<'a> {
     postings: Vec<Posting<'a>>,
     reason: String,

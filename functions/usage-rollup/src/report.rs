@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 use metrique::{unit::Count, unit_of_work::metrics};
 use tidegate_aws::{
     batch::{Batch, Parked},
-    snapshots::{Outcome, Receipt},
+    snapshots::{PostOutcome, Receipt},
     stream::StreamEvent,
 };
 use tidegate_domain::sequence::SequenceNumber;
@@ -16,7 +16,7 @@ pub const METRICS: [&str; 5] = ["Records", "Posted", "Parked", "Failed", "Poison
 tidegate_lambda::report! {
     /// The counts of one invocation. Unless the stream is misconfigured, every record is in exactly one of `not_ours`,
     /// `changes` and `poison`, and every posting in exactly one of `posted`, `remainders`, `already_posted`, `refused` and `failed`.
-    pub struct Report {
+    pub struct RollupReport {
         /// Records delivered.
         records,
         /// Records of items that are not buckets: they cost no further work.
@@ -41,7 +41,7 @@ tidegate_lambda::report! {
         remainders,
         /// Postings that had been written before.
         already_posted,
-        /// Postings that the table rejects for good.
+        /// Postings that the table will never accept.
         refused,
         /// Postings that failed, and are delivered again.
         failed,
@@ -50,35 +50,35 @@ tidegate_lambda::report! {
     }
 }
 
-impl Report {
+impl RollupReport {
     /// Counts a posting that succeeded.
     pub(crate) fn count_posted(&mut self, receipt: Receipt) {
         self.writes += receipt.writes as usize;
         match receipt.outcome {
-            Outcome::Posted => self.posted += 1,
-            Outcome::RemainderPosted => self.remainders += 1,
-            Outcome::AlreadyPosted => self.already_posted += 1,
+            PostOutcome::Posted => self.posted += 1,
+            PostOutcome::RemainderPosted => self.remainders += 1,
+            PostOutcome::AlreadyPosted => self.already_posted += 1,
         }
     }
 }
 
-/// What was done with a batch so far: the counts, and the sequence numbers of failed records, from the lowest of which
-/// Lambda retries. A failed record may have none.
+/// What was done with a batch so far: the counts, and the sequence numbers of failed records. Lambda retries from the
+/// lowest. `None` stands for a failed record without a sequence number.
 #[derive(Debug, Default)]
 pub(crate) struct BatchResult {
-    pub(crate) report: Report,
+    pub(crate) report: RollupReport,
     pub(crate) failures: Vec<Option<SequenceNumber>>,
 }
 
 impl BatchResult {
     /// The result of decoding a batch.
     pub(crate) fn of(event: &StreamEvent, batch: &Batch<'_>) -> Self {
-        let report = Report {
+        let report = RollupReport {
             records: event.records.len(),
             not_ours: batch.not_ours,
             changes: batch.changes.len(),
             poison: batch.poison.len(),
-            ..Report::default()
+            ..RollupReport::default()
         };
         Self { report, failures: Vec::new() }
     }

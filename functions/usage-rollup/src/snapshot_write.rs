@@ -5,7 +5,7 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 use futures::FutureExt as _;
 use tidegate_aws::{
     error::CallError,
-    snapshots::{Outcome, PostError, Receipt, Snapshots},
+    snapshots::{PostError, PostOutcome, Receipt, Snapshots},
 };
 use tidegate_domain::usage::Posting;
 use tokio::time::{Instant, timeout_at};
@@ -14,7 +14,8 @@ use tokio::time::{Instant, timeout_at};
 /// delivered again.
 const POSTING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Adds a posting to its snapshot by the deadline. A posting whose code panics fails for good.
+/// Adds a posting to its snapshot by the deadline. If our code panics, a retry would panic too, so the error is not
+/// retryable.
 pub(crate) async fn write<'a>(
     snapshots: &Snapshots,
     posting: &Posting<'a>,
@@ -34,14 +35,14 @@ pub(crate) async fn write<'a>(
     }
 }
 
-/// A posting that panicked will panic again, so its records must be parked: those that the snapshot does not hold.
+/// Finds the part of the posting that the snapshot does not hold yet: its records must be parked.
 async fn after_panic<'a>(
     snapshots: &Snapshots,
     posting: &Posting<'a>,
     deadline: Instant,
 ) -> Result<Receipt, PostError<'a>> {
     match timeout_at(deadline, AssertUnwindSafe(snapshots.missing(posting)).catch_unwind()).await {
-        Ok(Ok(Ok(None))) => Ok(Receipt { outcome: Outcome::AlreadyPosted, writes: 0 }),
+        Ok(Ok(Ok(None))) => Ok(Receipt { outcome: PostOutcome::AlreadyPosted, writes: 0 }),
         Ok(Ok(Ok(Some(missing)))) => Err(PostError { source: CallError::Panicked, unposted: vec![missing] }),
         _ => Err(PostError { source: CallError::Unproven, unposted: vec![posting.clone()] }),
     }

@@ -20,7 +20,7 @@ use crate::{
     transaction::Transaction,
 };
 
-pub use crate::dynamodb::Outcome;
+pub use crate::dynamodb::WriteOutcome;
 
 /// The bucket items of a table.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl Buckets {
         key: &BucketKey<'_>,
         seen: &BucketState<'_>,
         refill: &Refill<'_>,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<WriteOutcome, StoreError> {
         let mut expression = require_unchanged(seen);
         for (limit, state) in &seen.limits {
             require_terms(&mut expression, limit, &state.terms);
@@ -91,13 +91,13 @@ impl Buckets {
         key: &BucketKey<'_>,
         seen: &BucketState<'_>,
         alignment: &Alignment<'_>,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<WriteOutcome, StoreError> {
         let mut expression = Expression::default();
         let exists = expression.name(PK);
         expression.require(&format!("attribute_exists({exists})"));
         require_no_valid_until(&mut expression);
         for (limit, terms) in &alignment.terms {
-            // A client may have written newer terms meanwhile.
+            // A client may have written newer terms since the read.
             if let Some(state) = seen.limits.get(limit) {
                 require_terms(&mut expression, limit, &state.terms);
             }
@@ -124,17 +124,17 @@ impl Buckets {
         self.update(key, expression).await
     }
 
-    /// Gives a bucket, of which `shards` were read, all the shards of a plan: one transaction.
+    /// Gives a bucket all the shards of a plan, in one transaction. `shards` are those that were read.
     pub async fn increase_shards(
         &self,
         key: &BucketKey<'_>,
         shards: &Shards,
         plan: &Plan<'_>,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<WriteOutcome, StoreError> {
         let mut transaction = Transaction::new(&self.table);
         for split in &plan.splits {
             let (Some(zero), Some(donor)) = (&shards.zero, shards.states.get(&split.donor)) else {
-                return Ok(Outcome::Lost);
+                return Ok(WriteOutcome::Lost);
             };
             let mut expression = require_unchanged(donor);
             // The new shards get what the donor and shard 0 said when they were read.
@@ -165,14 +165,14 @@ impl Buckets {
         transaction.send(&self.client).await
     }
 
-    /// Moves tokens from one shard of a bucket, of which `shards` were read, to another: one transaction.
+    /// Moves tokens from one shard of a bucket to another, in one transaction. `states` are those that were read.
     pub async fn move_tokens(
         &self,
         key: &BucketKey<'_>,
         states: &BTreeMap<Shard, BucketState<'_>>,
         Move { limit, from, settled, forfeited, to, tokens }: &Move<'_>,
-    ) -> Result<Outcome, StoreError> {
-        let (Some(giver), Some(taker)) = (states.get(from), states.get(to)) else { return Ok(Outcome::Lost) };
+    ) -> Result<WriteOutcome, StoreError> {
+        let (Some(giver), Some(taker)) = (states.get(from), states.get(to)) else { return Ok(WriteOutcome::Lost) };
         let mut give = require_unchanged(giver);
         if let Some(settled) = settled {
             give.set(bucket::LAST_REFILL, number(&settled.until));
@@ -193,7 +193,7 @@ impl Buckets {
             }
         }
         let mut take = require_unchanged(taker);
-        let Some(limit_state) = taker.limits.get(limit) else { return Ok(Outcome::Lost) };
+        let Some(limit_state) = taker.limits.get(limit) else { return Ok(WriteOutcome::Lost) };
         require_terms(&mut take, limit, &limit_state.terms);
         take.add(attribute(limit, bucket::TOKENS), number(tokens));
         take.compare(attribute(limit, bucket::TOKENS), "<=", number(&limit_state.tokens));
@@ -221,11 +221,11 @@ impl Buckets {
         Ok(read)
     }
 
-    async fn update(&self, key: &BucketKey<'_>, expression: Expression) -> Result<Outcome, StoreError> {
+    async fn update(&self, key: &BucketKey<'_>, expression: Expression) -> Result<WriteOutcome, StoreError> {
         let update = expression.applied_to(self.client.update_item().table_name(&self.table));
         match update.set_key(Some(item_key(key))).send().await {
-            Err(error) if is_transaction_conflict(&error) => Ok(Outcome::Lost),
-            sent => Outcome::of("UpdateItem", sent),
+            Err(error) if is_transaction_conflict(&error) => Ok(WriteOutcome::Lost),
+            sent => WriteOutcome::of("UpdateItem", sent),
         }
     }
 }

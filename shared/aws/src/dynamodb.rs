@@ -15,13 +15,13 @@ pub(crate) type Item = HashMap<String, AttributeValue>;
 
 /// What became of a conditional write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     Written,
     /// The item has changed since it was read, or a transaction holds it. Nothing was written.
     Lost,
 }
 
-impl Outcome {
+impl WriteOutcome {
     /// Judges the response to a write. It is lost if its condition does not hold.
     pub(crate) fn of<T, E, R>(operation: &'static str, sent: Result<T, SdkError<E, R>>) -> Result<Self, StoreError>
     where

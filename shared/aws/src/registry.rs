@@ -1,5 +1,5 @@
-//! The registry of sharded buckets: those that the repair looks after, because no stream record shows that one of
-//! their shards is missing or has run dry.
+//! The registry of sharded buckets. The repair goes through it, because no stream record shows that a shard is missing or
+//! has run dry.
 //!
 //! An entry is an item of our own in the bucket table. It also keeps the last check of how the bucket's writes
 //! spread over its shards.
@@ -14,7 +14,7 @@ use tidegate_domain::{
 };
 
 use crate::{
-    dynamodb::{Item, Outcome},
+    dynamodb::{Item, WriteOutcome},
     error::StoreError,
     expression::{Expression, number, text},
     schema::{
@@ -74,7 +74,7 @@ impl Registry {
         self.update(&sort_key(&entry.bucket), expression).await.map(drop)
     }
 
-    /// Replaces the check of an entry, unless its bucket was given more shards meanwhile.
+    /// Replaces the check of an entry, unless its bucket has more shards by now.
     pub async fn replace_check(&self, entry: &Entry, check: &SpreadCheck) -> Result<(), StoreError> {
         let mut expression = Expression::default();
         expression.compare(SHARDS, "=", number(&entry.shards.get()));
@@ -113,7 +113,7 @@ impl Registry {
         Ok(read)
     }
 
-    /// Removes an entry, unless its bucket was given more shards meanwhile.
+    /// Removes an entry, unless its bucket has more shards by now.
     pub async fn remove(&self, entry: &Entry) -> Result<(), StoreError> {
         let delete = self
             .client
@@ -123,7 +123,7 @@ impl Registry {
             .condition_expression("#shards = :shards")
             .expression_attribute_names("#shards", SHARDS)
             .expression_attribute_values(":shards", number(&entry.shards.get()));
-        Outcome::of("DeleteItem", delete.send().await).map(drop)
+        WriteOutcome::of("DeleteItem", delete.send().await).map(drop)
     }
 
     /// Where the last repair stopped, if it was not done.
@@ -169,19 +169,19 @@ impl Registry {
         item.insert(LAMBDA_VERSION.to_owned(), AttributeValue::Null(true));
         let put = self.client.put_item().table_name(&self.table).set_item(Some(item));
         let put = put.condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK);
-        Ok(Outcome::of("PutItem", put.send().await)? == Outcome::Written)
+        Ok(WriteOutcome::of("PutItem", put.send().await)? == WriteOutcome::Written)
     }
 
     async fn remove_lambda_version(&self, seen: AttributeValue) -> Result<bool, StoreError> {
         let mut expression = Expression::default();
         expression.compare(LAMBDA_VERSION, "=", seen);
         expression.set(LAMBDA_VERSION, AttributeValue::Null(true));
-        Ok(self.update(system::VERSION, expression).await? == Outcome::Written)
+        Ok(self.update(system::VERSION, expression).await? == WriteOutcome::Written)
     }
 
-    async fn update(&self, sk: &str, expression: Expression) -> Result<Outcome, StoreError> {
+    async fn update(&self, sk: &str, expression: Expression) -> Result<WriteOutcome, StoreError> {
         let update = expression.applied_to(self.client.update_item().table_name(&self.table));
-        Outcome::of("UpdateItem", update.set_key(Some(key(sk))).send().await)
+        WriteOutcome::of("UpdateItem", update.set_key(Some(key(sk))).send().await)
     }
 
     async fn get(&self, sk: &str) -> Result<Option<Item>, StoreError> {

@@ -26,7 +26,7 @@ pub struct Snapshots {
 
 /// How a posting went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PostOutcome {
     Posted,
     /// A part was written before, by another delivery or a write whose response was lost. The rest is written now.
     RemainderPosted,
@@ -37,7 +37,7 @@ pub enum Outcome {
 /// How a posting went, and what it cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    pub outcome: Outcome,
+    pub outcome: PostOutcome,
     /// The writes that were made, those whose condition failed among them.
     pub writes: u32,
 }
@@ -90,18 +90,18 @@ impl Snapshots {
             }
         }
         let all = |outcome| receipts.iter().all(|receipt: &Receipt| receipt.outcome == outcome);
-        let outcome = if all(Outcome::Posted) {
-            Outcome::Posted
-        } else if all(Outcome::AlreadyPosted) {
-            Outcome::AlreadyPosted
+        let outcome = if all(PostOutcome::Posted) {
+            PostOutcome::Posted
+        } else if all(PostOutcome::AlreadyPosted) {
+            PostOutcome::AlreadyPosted
         } else {
-            Outcome::RemainderPosted
+            PostOutcome::RemainderPosted
         };
         Ok(Receipt { outcome, writes: receipts.iter().map(|receipt| receipt.writes).sum() })
     }
 
     async fn post_part<'a>(&self, mut posting: Posting<'a>) -> Result<Receipt, (StoreError, Posting<'a>)> {
-        let mut outcome = Outcome::Posted;
+        let mut outcome = PostOutcome::Posted;
         let mut writes = 0;
         loop {
             writes += 1;
@@ -111,21 +111,21 @@ impl Snapshots {
                 Err(error) => return Err((error, posting)),
             };
             match posting.beyond(&watermarks) {
-                None => return Ok(Receipt { outcome: Outcome::AlreadyPosted, writes }),
+                None => return Ok(Receipt { outcome: PostOutcome::AlreadyPosted, writes }),
                 // Without progress this would go on for ever.
                 Some(rest) if rest == posting => {
                     return Err((StoreError::Unexplained { item: describe(posting.snapshot()) }, posting));
                 }
                 Some(rest) => {
-                    outcome = Outcome::RemainderPosted;
+                    outcome = PostOutcome::RemainderPosted;
                     posting = rest;
                 }
             }
         }
     }
 
-    /// One write, on the condition that the snapshot holds nothing of the posting. While a transaction of somebody
-    /// else holds the snapshot, it is tried again with backoff: the SDK does not.
+    /// Writes on the condition that the snapshot holds nothing of the posting. While another transaction holds the snapshot,
+    /// it retries with backoff, because the SDK does not.
     async fn write(&self, posting: &Posting<'_>) -> Result<Written, StoreError> {
         let mut backoff = Backoff::default();
         loop {

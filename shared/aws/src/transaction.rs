@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::{
 };
 
 use crate::{
-    dynamodb::{Backoff, Item, Outcome},
+    dynamodb::{Backoff, Item, WriteOutcome},
     error::StoreError,
     expression::{Expression, Parts},
     schema::PK,
@@ -44,17 +44,17 @@ impl<'t> Transaction<'t> {
 
     /// Sends the transaction, and again with jittered backoff while it conflicts with another one or is throttled: the
     /// SDK retries neither. The caller ends this when it takes too long.
-    pub(crate) async fn send(self, client: &Client) -> Result<Outcome, StoreError> {
+    pub(crate) async fn send(self, client: &Client) -> Result<WriteOutcome, StoreError> {
         let mut backoff = Backoff::default();
         loop {
             let sent = client.transact_write_items().set_transact_items(Some(self.items.clone())).send().await;
-            let Err(error) = sent else { return Ok(Outcome::Written) };
+            let Err(error) = sent else { return Ok(WriteOutcome::Written) };
             let cancellation = match error.as_service_error() {
                 Some(TransactWriteItemsError::TransactionCanceledException(canceled)) => Cancellation::of(canceled),
                 _ => None,
             };
             match cancellation {
-                Some(Cancellation::Lost) => return Ok(Outcome::Lost),
+                Some(Cancellation::Lost) => return Ok(WriteOutcome::Lost),
                 Some(Cancellation::Refused) => {
                     return Err(StoreError::Refused { operation: OPERATION, source: Box::new(error) });
                 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use bucket_keeper::{BucketKeeper, config::Config, handler::Handled, repair::Repaired, report::Report};
+use bucket_keeper::{BucketKeeper, config::Config, handler::Handled, repair::Repaired, report::KeeperReport};
 use tidegate_aws::{client, stream::StreamEvent};
 use tidegate_domain::{time::EpochMillis, window::Window};
 use tokio::time::Instant;
@@ -74,9 +74,9 @@ impl TimedKeeper {
 }
 
 impl Function for TimedKeeper {
-    type Report = Report;
+    type Report = KeeperReport;
 
-    async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<Report> {
+    async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<KeeperReport> {
         let Handled { report, answer } = Box::pin(self.keeper.handle(event, self.now(), deadline)).await;
         (report, answer)
     }

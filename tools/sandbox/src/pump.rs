@@ -39,7 +39,7 @@ pub trait Function: Send + Sync + 'static {
 pub type Done<R> = (R, Result<DynamoDbEventResponse, BatchError>);
 
 impl Function for UsageRollup {
-    type Report = usage_rollup::report::Report;
+    type Report = usage_rollup::report::RollupReport;
 
     async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<Self::Report> {
         let Handled { report, answer } = self.handle(event, deadline).await;
