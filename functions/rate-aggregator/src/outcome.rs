@@ -44,7 +44,7 @@ pub enum AggregationError {
     Unread {
         /// Workers without a report that counts.
         unknown: usize,
-        /// All workers that are not stale.
+        /// These, and the active workers.
         workers: usize,
         /// Why the first one could not be read.
         source: CallError,
