@@ -3,10 +3,10 @@
 
 use anyhow::Context as _;
 use rate_aggregator::{
+    RateAggregator,
     config::Config,
-    handler::{Aggregation, RateAggregator},
-    job::Aggregated,
-    time::Times,
+    outcome::{Aggregated, Aggregation},
+    publication::Times,
 };
 use serde_json::Value;
 use tidegate_aws::{client, rates::RateFiles, schema::rates::worker_key};

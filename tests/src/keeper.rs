@@ -5,10 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Context as _;
 use aws_sdk_dynamodb::types::{PutRequest, WriteRequest};
-use bucket_keeper::{
-    handler::{BucketKeeper, Handled},
-    repair::Repaired,
-};
+use bucket_keeper::{BucketKeeper, handler::Handled, repair::Repaired};
 use futures::{TryStreamExt as _, stream};
 use serde_json::value::RawValue;
 use tidegate_aws::{

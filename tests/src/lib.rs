@@ -23,7 +23,7 @@ use tidegate_sandbox::{
     usage_totals::{SnapshotName, UsageTotals},
 };
 use tokio::time::{Duration, Instant};
-use usage_rollup::handler::{Handled, UsageRollup};
+use usage_rollup::{UsageRollup, handler::Handled};
 
 /// `usage-rollup` on embedded services of its own.
 #[derive(Debug)]

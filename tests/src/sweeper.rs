@@ -10,7 +10,7 @@ use tidegate_aws::{
     client,
     emr::Clusters,
     schema::tokens::{ACCOUNT_ID, EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID, RESOURCE_NAME},
-    table::tokens::{self, TokenTables},
+    table::{self, TokenTables},
     tokens::Tokens,
 };
 use tidegate_domain::{
@@ -23,12 +23,13 @@ use tidegate_sandbox::{
     services::Services,
 };
 use token_sweeper::{
+    TokenSweeper,
     config::Config,
     decision::EventDecision,
     event::{Event, Message},
-    handler::{Handled, TokenSweeper},
+    handler::Handled,
     reconcile::{self, Reconciled},
-    report::Report,
+    report::SweepReport,
 };
 use tokio::time::{Duration, Instant};
 
@@ -71,7 +72,7 @@ impl SweeperScene {
     /// The same; its calls meet faults at these rates.
     pub async fn with_faults(rates: FaultRates, seed: u64) -> anyhow::Result<Self> {
         let (services, emr) = (Services::embedded(None, "tidegate-test-buckets").await?, EmbeddedEmr::start().await?);
-        tokens::create(&services.dynamodb, &TokenTables::of(BASE)).await?;
+        table::create_token_tables(&services.dynamodb, &TokenTables::of(BASE)).await?;
         let faults = FaultyHttp::new(rates, seed);
         let http = ObservedHttp::new(faults.clone());
         let sweeper = sweeper(&services, &emr, &http, &[])?;
@@ -130,7 +131,7 @@ impl SweeperScene {
     }
 
     /// Invokes the function with an event, with more time than it needs.
-    pub async fn invoke_directly(&self, event: Value, now: i64) -> (EventDecision, Report) {
+    pub async fn invoke_directly(&self, event: Value, now: i64) -> (EventDecision, SweepReport) {
         self.sweeper.handle_event(event, time(now), in_time()).await
     }
 

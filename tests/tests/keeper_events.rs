@@ -1,7 +1,7 @@
 //! The payloads in `events/bucket-keeper` do what their names say.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use bucket_keeper::{event::Event, handler::Handled, report::Report};
+use bucket_keeper::{event::Event, handler::Handled, report::KeeperReport};
 use serde_json::Value;
 use tidegate_domain::{bucket::Shard, state::Unfamiliar};
 use tidegate_tests::{
@@ -40,14 +40,17 @@ async fn invoke(name: &str, now: i64) -> anyhow::Result<(KeeperScene, Handled)> 
     Ok((scene, handled))
 }
 
-fn check(handled: &Handled, expect: &Report) {
+fn check(handled: &Handled, expect: &KeeperReport) {
     assert_eq!(&handled.report, expect);
 }
 
 #[tokio::test]
 async fn a_bucket_that_runs_dry_is_refilled() -> anyhow::Result<()> {
     let (scene, handled) = invoke("batch.json", 1_767_223_848).await?;
-    check(&handled, &Report { records: 3, not_ours: 1, changes: 2, shards: 1, refilled: 1, ..Report::default() });
+    check(
+        &handled,
+        &KeeperReport { records: 3, not_ours: 1, changes: 2, shards: 1, refilled: 1, ..KeeperReport::default() },
+    );
     // Ten a second have accrued from 1767223805 to the last record, at 1767223846.
     assert_eq!(tokens(&scene.state(&key("solo-0")).await?, "rpm"), 5_000 + 41 * 10_000);
     Ok(())
@@ -67,7 +70,15 @@ async fn a_clients_doubling_is_carried_through() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_malformed_record_among_good_ones() -> anyhow::Result<()> {
     let (scene, handled) = invoke("malformed-among-good.json", 1_767_223_832).await?;
-    let expect = Report { records: 3, changes: 2, poison: 1, parked: 1, shards: 2, refilled: 2, ..Report::default() };
+    let expect = KeeperReport {
+        records: 3,
+        changes: 2,
+        poison: 1,
+        parked: 1,
+        shards: 2,
+        refilled: 2,
+        ..KeeperReport::default()
+    };
     check(&handled, &expect);
     assert_eq!(scene.services.queue.messages().len(), 1);
     Ok(())
@@ -76,7 +87,7 @@ async fn a_malformed_record_among_good_ones() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_scheduled_bucket_is_left_to_its_clients() -> anyhow::Result<()> {
     let (mut scene, handled) = invoke("unfamiliar.json", 1_767_223_832).await?;
-    check(&handled, &Report { records: 1, changes: 1, shards: 1, unfamiliar: 1, ..Report::default() });
+    check(&handled, &KeeperReport { records: 1, changes: 1, shards: 1, unfamiliar: 1, ..KeeperReport::default() });
     assert_eq!(scene.shards(&key("solo-4"), 1).await?.unfamiliar, [(Shard::ZERO, Unfamiliar::Schedule)].into());
     assert_eq!(scene.writes().await?, 0);
     Ok(())
@@ -85,7 +96,7 @@ async fn a_scheduled_bucket_is_left_to_its_clients() -> anyhow::Result<()> {
 #[tokio::test]
 async fn an_empty_batch() -> anyhow::Result<()> {
     let (_, handled) = invoke("empty.json", 1_767_223_860).await?;
-    check(&handled, &Report::default());
+    check(&handled, &KeeperReport::default());
     Ok(())
 }
 

@@ -9,7 +9,10 @@ use tidegate_aws::{
 };
 use tidegate_domain::sweep::Token;
 use tidegate_tests::sweeper::{END, INTERVAL, SweeperScene, expiring, item, text, time, token};
-use token_sweeper::{event::Answer, reconcile::Reconciled};
+use token_sweeper::{
+    handler::Answer,
+    reconcile::{ReconcileAnswer, Reconciled},
+};
 use tokio::time::{Duration, Instant};
 
 const NOW: i64 = END / 1000;
@@ -65,16 +68,16 @@ async fn it_is_answered_with_each_token_that_goes_and_why() -> anyhow::Result<()
     let scene = SweeperScene::new().await?;
     scene.put(&expiring("r-1", "j-1", NOW)).await?;
     scene.put(&token("r-2", "j-2")).await?;
-    let answer = scene.reconcile(END).await.response();
+    let answer = scene.reconcile(END).await.answer();
     assert!(
-        matches!(&answer, Answer::Reconcile { tokens: 2, deleted: 1, complete: true, decided } if decided.len() == 1)
+        matches!(&answer, ReconcileAnswer { tokens: 2, deleted: 1, complete: true, decided } if decided.len() == 1)
     );
     let expect = serde_json::json!({
         "tokens": 2, "deleted": 1, "complete": true,
         "decided": [{"coordinate": "emr-cluster:123456789012", "reservation": "r-1", "resource": "j-1",
             "decision": "deleted", "why": "it expired at 1767225600, in epoch seconds"}],
     });
-    assert_eq!(serde_json::to_value(answer)?, expect);
+    assert_eq!(serde_json::to_value(Answer::Reconcile(answer))?, expect);
     Ok(())
 }
 

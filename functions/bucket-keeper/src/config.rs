@@ -2,10 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use tidegate_aws::settings::{self, ConfigError, Settings};
+use tidegate_aws::settings::{ConfigError, Settings};
 use tidegate_domain::{pressure, split, state::ShardCount};
 
-/// What the function is told by its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// `TABLE_NAME`: the bucket table. Required.
@@ -15,7 +14,7 @@ pub struct Config {
     /// `OWN_TABLE`: whether the table belongs to Tidegate's stack, so that no function of zae-limiter reads it. Default
     /// false.
     pub own_table: bool,
-    /// `DEAD_LETTER_QUEUE_URL`: where undecodable records are parked. Without it, they are failures.
+    /// `DEAD_LETTER_QUEUE_URL`: the queue for records that cannot be decoded. Without it, such a record fails.
     pub dead_letter_queue: Option<String>,
     /// `WRITE_CONCURRENCY`: how many buckets are kept at the same time. Default 32.
     pub concurrency: NonZeroUsize,
@@ -26,11 +25,6 @@ const MAX_SHARDS: u32 = 32;
 const PRESSURE_PERCENT: u8 = 80;
 
 impl Config {
-    /// Reads the process's environment.
-    pub fn from_env() -> Result<Self, ConfigError> {
-        Self::read(settings::variable)
-    }
-
     /// Reads variables by `lookup`. An empty variable counts as not set.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);

@@ -32,7 +32,6 @@ pub enum Answer {
 pub enum UnknownEvent {
     #[error("expected an event with `Records`, or with the `action` \"repair\"")]
     Neither,
-    /// The action is none of ours.
     #[error("action is {0:?}: expected \"repair\"")]
     Action(String),
 }

@@ -1,61 +1,33 @@
-//! One batch: decode it, park poison, fold it by bucket, keep each bucket, answer.
+//! One invocation: a batch, or a repair. A batch is decoded, its poison parked, its changes folded by bucket, each bucket
+//! kept, and the failures answered.
 
-use std::{collections::BTreeMap, num::NonZeroUsize};
+use std::collections::BTreeMap;
 
-use aws_lambda_events::streams::DynamoDbEventResponse;
 use tidegate_aws::{
-    batch::Batch,
-    buckets::{Buckets, Outcome},
-    concurrent::for_each,
-    dead_letters::DeadLetterQueue,
-    error::{CallError, StoreError, causes},
-    parking::{self, BatchError, Parked},
-    registry::Registry,
-    schema,
+    batch::{self, Batch, Parked, answer, park_all},
+    concurrent::{concurrently, within},
+    error::{CallError, StoreError},
     stream::StreamEvent,
 };
 use tidegate_domain::{
     activity::{self, Activity},
     bucket::{BucketKey, Shard},
-    pressure,
-    refill::{self, Decision},
+    refill,
     sequence::SequenceNumber,
     state::{BucketImage, BucketState, ShardCount},
     time::EpochMillis,
 };
-use tokio::time::{Duration, Instant, timeout, timeout_at};
+use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};
+use tokio::time::Instant;
 
-use crate::report::Report;
+use crate::{
+    BucketKeeper,
+    event::{Answer, Event},
+    report::KeeperReport,
+    shards::REFILL_TIMEOUT,
+};
 
-/// The function: what it writes to, and its policy. It has no state of its own: what it does follows from the
-/// images, the batch, the time and the policy, so any process may handle any batch.
-#[derive(Debug)]
-pub struct BucketKeeper {
-    pub buckets: Buckets,
-    /// The sharded ones among them.
-    pub registry: Registry,
-    /// Where records go that cannot be processed.
-    pub dead_letters: Option<DeadLetterQueue>,
-    /// When shards are doubled.
-    pub pressure: pressure::Policy,
-    /// How many buckets are kept at the same time.
-    pub concurrency: NonZeroUsize,
-    /// Whether the table belongs to Tidegate's stack.
-    pub own_table: bool,
-}
-
-/// The most time for one refill. Later, it is of no use.
-const REFILL_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// How one batch ended.
-#[derive(Debug)]
-pub struct Handled {
-    pub report: Report,
-    /// The lowest failed sequence number, if any: everything from there is delivered again.
-    ///
-    /// AWS: [partial batch responses](https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-batchfailurereporting.html).
-    pub answer: Result<DynamoDbEventResponse, BatchError>,
-}
+pub type Handled = batch::Handled<KeeperReport>;
 
 /// A bucket, and what the batch shows of its shards.
 struct Group<'a> {
@@ -65,33 +37,56 @@ struct Group<'a> {
 }
 
 impl BucketKeeper {
+    /// Does what the event asks for, and writes the metrics.
+    pub async fn invoke(&self, invocation: Invocation<'_, Event>) -> Result<Answer, Diagnostic> {
+        let (event, now, deadline, emitter) = invocation.into_parts();
+        match event {
+            Event::Batch(batch) => {
+                let handled = Box::pin(self.handle(&batch, now, deadline)).await;
+                emitter.emit("batch", handled.report);
+                handled.answer.map(Answer::Batch).map_err(|error| diagnostic("BatchError", &error))
+            }
+            Event::Repair => {
+                let version = within(deadline, Box::pin(self.registry.enter_version(self.own_table))).await;
+                let repaired = Box::pin(self.repair(now, deadline)).await;
+                let buckets = repaired.report.buckets;
+                emitter.emit("repair", repaired.report);
+                let complete = repaired.complete.map_err(|error| diagnostic("RepairError", &error))?;
+                if version.map_err(|error| diagnostic("VersionError", &error))? {
+                    tracing::info!("wrote the version record");
+                }
+                Ok(Answer::Repair { buckets, complete })
+            }
+        }
+    }
+
     /// Handles one batch at the moment `now`. What is not done by `deadline` is reported as failed. Each write is
     /// conditional on what was seen, so any redelivery is safe, also after a crash.
     pub async fn handle(&self, event: &StreamEvent, now: EpochMillis, deadline: Instant) -> Handled {
         let batch = match Batch::<BucketImage<'_>>::decode(event) {
             Ok(batch) => batch,
-            Err(error) => return Handled { report: Report::default(), answer: Err(error.into()) },
+            Err(error) => return Handled { report: KeeperReport::default(), answer: Err(error.into()) },
         };
-        let mut report = Report {
+        let mut report = KeeperReport {
             records: event.records.len(),
             not_ours: batch.not_ours,
             changes: batch.changes.len(),
             poison: batch.poison.len(),
-            ..Report::default()
+            ..KeeperReport::default()
         };
         let activities = activity::fold(batch.changes);
         report.shards = activities.len();
         let groups = group(activities);
+        let keep = |group| async move { (group, self.keep(group, now, deadline).await) };
         // Keeping counts no usage, so it does not have to wait until poison is parked.
-        let (parked, kept) = tokio::join!(
-            parking::park_all(self.dead_letters.as_ref(), &batch.poison, deadline, self.concurrency),
-            for_each((self, now), &groups, Self::keep, deadline, self.concurrency),
+        let (Parked { parked, unparked }, kept) = tokio::join!(
+            park_all(self.dead_letters.as_ref(), &batch.poison, deadline, self.concurrency),
+            concurrently(&groups, self.concurrency, keep),
         );
-        let Parked { parked, unparked } = parked;
         report.parked = parked;
         report.unparked = unparked.len();
         let mut failures: Vec<_> = unparked.into_iter().map(|failed_record| failed_record.sequence).collect();
-        for (group, kept, result) in kept {
+        for (group, (kept, result)) in kept {
             report += &kept;
             if let Err(error) = result
                 && report.count_error(&group.bucket, &error)
@@ -99,22 +94,28 @@ impl BucketKeeper {
                 failures.push(group.first());
             }
         }
-        Handled { report, answer: parking::answer(failures) }
+        Handled { report, answer: answer(failures) }
     }
 
-    async fn keep<'p, 'a>(
-        (this, now): (&Self, EpochMillis),
-        group: &'p Group<'a>,
+    async fn keep(
+        &self,
+        group: &Group<'_>,
+        now: EpochMillis,
         deadline: Instant,
-    ) -> (&'p Group<'a>, Report, Result<(), CallError>) {
-        let mut report = Report::default();
-        let kept = timeout_at(deadline, Box::pin(this.keep_bucket(group, now, &mut report))).await;
-        (group, report, kept.map_err(|_| CallError::Deadline).and_then(|kept| Ok(kept?)))
+    ) -> (KeeperReport, Result<(), CallError>) {
+        let mut report = KeeperReport::default();
+        let kept = within(deadline, Box::pin(self.keep_bucket(group, now, &mut report))).await;
+        (report, kept)
     }
 
     /// Refills come first: they are short, and a shard that has run dry shows up in no later batch. All refills of a bucket
     /// share one time, so that a throttled bucket of many shards does not block the others.
-    async fn keep_bucket(&self, group: &Group<'_>, now: EpochMillis, report: &mut Report) -> Result<(), StoreError> {
+    async fn keep_bucket(
+        &self,
+        group: &Group<'_>,
+        now: EpochMillis,
+        report: &mut KeeperReport,
+    ) -> Result<(), StoreError> {
         let until = Instant::now() + REFILL_TIMEOUT;
         for activity in &group.activities {
             if Instant::now() >= until {
@@ -124,7 +125,8 @@ impl BucketKeeper {
             self.keep_shard(activity, now, report).await?;
         }
         if let Some(shards) = group.starving() {
-            let work = async |report: &mut Report| self.complete_and_refill(&group.bucket, shards, now, report).await;
+            let work =
+                async |report: &mut KeeperReport| self.complete_and_refill(&group.bucket, shards, now, report).await;
             self.in_time(&group.bucket, report, work).await?;
         }
         match group.zero() {
@@ -137,51 +139,17 @@ impl BucketKeeper {
         &self,
         activity: &Activity<'_>,
         now: EpochMillis,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<(), StoreError> {
         match &activity.image {
             BucketImage::Absent => report.gone += 1,
             BucketImage::Unfamiliar(reason) => report.count_unfamiliar(&activity.bucket, *reason),
             BucketImage::Plain(state) => {
                 let decision = refill::decide(activity, state, now);
-                self.carry_out(&activity.bucket, state, &decision, report).await?;
+                self.apply_decision(&activity.bucket, state, &decision, report).await?;
             }
         }
         Ok(())
-    }
-
-    /// Carries out a decision and returns whether it wrote. It gives up a refill after two seconds: clients can still
-    /// credit what accrued, and waiting would delay all other buckets.
-    pub(crate) async fn carry_out(
-        &self,
-        bucket: &BucketKey<'_>,
-        state: &BucketState<'_>,
-        decision: &Decision<'_>,
-        report: &mut Report,
-    ) -> Result<bool, StoreError> {
-        let Decision::Refill(refill) = decision else {
-            report.count_idle(decision);
-            return Ok(false);
-        };
-        let outcome = match timeout(REFILL_TIMEOUT, self.buckets.refill(bucket, state, refill)).await {
-            Ok(Err(error)) if !error.is_retryable() => return Err(error),
-            Ok(Ok(outcome)) => Ok(outcome),
-            Ok(Err(error)) => Err(CallError::from(error)),
-            Err(_) => Err(CallError::Deadline),
-        };
-        match outcome {
-            Ok(Outcome::Written) => {
-                report.refilled += 1;
-                report.trimmed += usize::from(!refill.trims.is_empty());
-                return Ok(true);
-            }
-            Ok(Outcome::Lost) => report.lost += 1,
-            Err(error) => {
-                report.missed += 1;
-                tracing::warn!(bucket = schema::bucket_pk(bucket), error = causes(&error), "refill missed");
-            }
-        }
-        Ok(false)
     }
 }
 

@@ -1,24 +1,14 @@
 //! The Lambda function `bucket-keeper`.
 
-use bucket_keeper::{config::Config, handler::BucketKeeper, report::METRICS};
-use tidegate_aws::{buckets::Buckets, client, dead_letters::DeadLetterQueue, registry::Registry};
+use bucket_keeper::{BucketKeeper, config::Config, report::METRICS};
+use tidegate_aws::{client, settings::variable};
 use tidegate_lambda::{process, telemetry::Telemetry};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let telemetry = &Telemetry::start(env!("CARGO_PKG_NAME"), &METRICS);
-    let config = Config::from_env()?;
+    let config = Config::read(variable)?;
     let sdk = client::config_from_env().await;
-    let dynamodb = client::dynamodb(&sdk);
-    let keeper = &BucketKeeper {
-        buckets: Buckets::new(dynamodb.clone(), &config.table),
-        registry: Registry::new(dynamodb, &config.table),
-        dead_letters: config
-            .dead_letter_queue
-            .map(|url| DeadLetterQueue::new(client::sqs(&sdk), url, env!("CARGO_PKG_NAME"))),
-        pressure: config.pressure,
-        concurrency: config.concurrency,
-        own_table: config.own_table,
-    };
+    let keeper = &BucketKeeper::new(config, client::dynamodb(&sdk), client::sqs(&sdk));
     process::run(telemetry, async |invocation| keeper.invoke(invocation).await).await
 }

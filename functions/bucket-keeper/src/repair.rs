@@ -5,21 +5,22 @@
 use std::time::Duration;
 
 use tidegate_aws::{
-    buckets::{Consistency, Outcome, Shards},
-    concurrent::{for_each, within},
+    buckets::{Consistency, Shards, WriteOutcome},
+    concurrent::{concurrently, within},
     error::{CallError, StoreError, causes},
     registry::{Entry, Page},
 };
 use tidegate_domain::{
     bucket::{BucketKey, Shard},
     refill::{self, Decision},
-    repair as law, split,
+    repair::{self, rebalance},
+    split,
     state::{BucketState, ShardCount},
     time::EpochMillis,
 };
 use tokio::time::Instant;
 
-use crate::{handler::BucketKeeper, report::Report, shards::is_unsettled};
+use crate::{BucketKeeper, report::KeeperReport, shards::is_unsettled};
 
 /// The most buckets that one repair looks at; the next repair continues after them.
 const BUCKETS: usize = 10_000;
@@ -32,7 +33,7 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(300);
 
 #[derive(Debug)]
 pub struct Repaired {
-    pub report: Report,
+    pub report: KeeperReport,
     /// Whether the repair reached the end of the registry. If not, the next one continues. An error if the
     /// registry could not be read, or if the place where the repair stopped could not be stored.
     pub complete: Result<bool, CallError>,
@@ -56,7 +57,7 @@ impl BucketKeeper {
     /// end, 10,000 buckets or the `deadline`. Each write is on the condition of what was seen: a repair
     /// may run beside another, and stop anywhere.
     pub async fn repair(&self, now: EpochMillis, deadline: Instant) -> Repaired {
-        let mut report = Report::default();
+        let mut report = KeeperReport::default();
         let complete = match self.repair_all(now, deadline, &mut report).await {
             Err(CallError::Deadline) => Ok(false),
             complete => complete,
@@ -64,7 +65,12 @@ impl BucketKeeper {
         Repaired { report, complete }
     }
 
-    async fn repair_all(&self, now: EpochMillis, deadline: Instant, report: &mut Report) -> Result<bool, CallError> {
+    async fn repair_all(
+        &self,
+        now: EpochMillis,
+        deadline: Instant,
+        report: &mut KeeperReport,
+    ) -> Result<bool, CallError> {
         let clock = Clock { began: now, at: Instant::now() };
         let stopped = within(deadline, self.registry.stopped()).await?;
         let mut after = stopped.clone();
@@ -88,13 +94,13 @@ impl BucketKeeper {
         Ok(complete)
     }
 
-    async fn repair_page(&self, page: &Page, clock: Clock, deadline: Instant, report: &mut Report) {
+    async fn repair_page(&self, page: &Page, clock: Clock, deadline: Instant, report: &mut KeeperReport) {
         for error in &page.corrupt {
             report.refused += 1;
             tracing::error!(error = causes(error), "not a valid entry of the registry");
         }
-        let repaired = for_each((self, clock), &page.entries, Self::repair_entry, deadline, self.concurrency).await;
-        for (entry, repaired, result) in repaired {
+        let repair_entry = |entry| async move { (entry, self.repair_entry(entry, clock, deadline).await) };
+        for (entry, (repaired, result)) in concurrently(&page.entries, self.concurrency, repair_entry).await {
             report.buckets += 1;
             *report += &repaired;
             if let Err(error) = result {
@@ -103,18 +109,19 @@ impl BucketKeeper {
         }
     }
 
-    async fn repair_entry<'p>(
-        (this, clock): (&Self, Clock),
-        entry: &'p Entry,
+    async fn repair_entry(
+        &self,
+        entry: &Entry,
+        clock: Clock,
         deadline: Instant,
-    ) -> (&'p Entry, Report, Result<(), CallError>) {
-        let mut report = Report::default();
+    ) -> (KeeperReport, Result<(), CallError>) {
+        let mut report = KeeperReport::default();
         let deadline = deadline.min(Instant::now() + BUCKET_TIMEOUT);
-        let result = within(deadline, Box::pin(this.repair_bucket(entry, clock, &mut report))).await;
-        (entry, report, result)
+        let result = within(deadline, Box::pin(self.repair_bucket(entry, clock, &mut report))).await;
+        (report, result)
     }
 
-    async fn repair_bucket(&self, entry: &Entry, clock: Clock, report: &mut Report) -> Result<(), StoreError> {
+    async fn repair_bucket(&self, entry: &Entry, clock: Clock, report: &mut KeeperReport) -> Result<(), StoreError> {
         let bucket = &entry.bucket;
         let glance = self.buckets.read(bucket, 0..entry.shards.get(), Consistency::Eventual).await?;
         report.shards += glance.states.len();
@@ -158,7 +165,7 @@ impl BucketKeeper {
         bucket: &BucketKey<'static>,
         mut shards: Shards,
         at: EpochMillis,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<(), StoreError> {
         let Some(zero) = shards.zero().cloned() else { return Ok(()) };
         let mut is_settled = shards.unfamiliar.is_empty();
@@ -175,7 +182,7 @@ impl BucketKeeper {
             }
             let decision = refill::decide_idle(&state, at);
             if let Decision::Refill(refill) = &decision {
-                is_settled &= self.carry_out(&key, &state, &decision, report).await?;
+                is_settled &= self.apply_decision(&key, &state, &decision, report).await?;
                 state = refill.applied_to(state);
             }
             shards.states.insert(shard, state);
@@ -183,17 +190,17 @@ impl BucketKeeper {
         if !is_settled {
             return Ok(());
         }
-        for transfer in law::rebalance(&shards.states, at) {
+        for transfer in rebalance(&shards.states, at) {
             match self.buckets.move_tokens(bucket, &shards.states, &transfer).await? {
-                Outcome::Written => report.moved += 1,
-                Outcome::Lost => report.move_lost += 1,
+                WriteOutcome::Written => report.moved += 1,
+                WriteOutcome::Lost => report.move_lost += 1,
             }
         }
         Ok(())
     }
 
     /// Removes the entry of a bucket that is gone or is not sharded, unless an eventual read was too old to tell.
-    async fn drop_entry(&self, entry: &Entry, report: &mut Report) -> Result<(), StoreError> {
+    async fn drop_entry(&self, entry: &Entry, report: &mut KeeperReport) -> Result<(), StoreError> {
         let shards = self.buckets.read(&entry.bucket, 0..1, Consistency::Strong).await?;
         let is_sharded = shards.zero().is_some_and(|zero| zero.shards > ShardCount::ONE);
         if !is_sharded && shards.unfamiliar.is_empty() {
@@ -210,18 +217,18 @@ impl BucketKeeper {
         zero: &BucketState<'static>,
         state: &mut BucketState<'static>,
         now: EpochMillis,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<bool, StoreError> {
-        let Some(alignment) = law::align(zero, state, now).filter(|_| key.shard != Shard::ZERO) else {
+        let Some(alignment) = repair::align(zero, state, now).filter(|_| key.shard != Shard::ZERO) else {
             return Ok(true);
         };
         match self.buckets.align(key, state, &alignment).await? {
-            Outcome::Written => {
+            WriteOutcome::Written => {
                 report.aligned += 1;
-                law::apply(&alignment, state);
+                repair::apply(&alignment, state);
                 Ok(true)
             }
-            Outcome::Lost => {
+            WriteOutcome::Lost => {
                 report.align_lost += 1;
                 Ok(false)
             }
@@ -233,9 +240,9 @@ impl BucketKeeper {
 fn needs_repair(shards: &Shards, zero: &BucketState<'_>, now: EpochMillis) -> bool {
     let is_due = |(shard, state): (&Shard, &BucketState<'static>)| {
         matches!(refill::decide_idle(state, now), Decision::Refill(_))
-            || (*shard != Shard::ZERO && law::align(zero, state, now).is_some())
+            || (*shard != Shard::ZERO && repair::align(zero, state, now).is_some())
     };
     shards.states.iter().any(is_due)
         || (shards.unfamiliar.is_empty() && split::plan(&shards.states, zero.shards).is_some())
-        || !law::rebalance(&shards.states, now).is_empty()
+        || !rebalance(&shards.states, now).is_empty()
 }

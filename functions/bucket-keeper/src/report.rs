@@ -17,10 +17,10 @@ tidegate_lambda::report! {
     /// of `unfamiliar`, `awaits_client`, `gone`, `enough`, `unprofitable`, `stale`, `expired`, `waiting`, `refilled`,
     /// `lost` and `missed`, unless its bucket is in `failed` or `refused`. Shards that are read to complete a bucket
     /// or to repair it count in `unfamiliar`, `awaits_client`, `refilled`, `lost` and `missed` as well.
-    pub struct Report {
+    pub struct KeeperReport {
         /// Records delivered.
         records,
-        /// Records of items that are no buckets: they cost no further work.
+        /// Records of items that are not buckets: they cost no further work.
         not_ours,
         /// Changes of buckets.
         changes,
@@ -66,7 +66,7 @@ tidegate_lambda::report! {
         at_limit,
         /// Doublings that lost a race.
         double_lost,
-        /// Buckets whose number of shards is no power of two, or above 64: their shards are not created.
+        /// Buckets whose number of shards is above 64 or not a power of two: their shards are not created.
         unsupported,
         /// Shards that were created by a split.
         split,
@@ -95,7 +95,7 @@ tidegate_lambda::report! {
     }
 }
 
-impl Report {
+impl KeeperReport {
     /// Counts a decision by which nothing is written.
     pub(crate) fn count_idle(&mut self, decision: &Decision<'_>) {
         match decision {

@@ -1,9 +1,9 @@
-//! The shards of one bucket: complete, and doubled under pressure.
+//! The shards of one bucket: refilled, completed, and doubled under pressure.
 
 use std::time::Duration;
 
 use tidegate_aws::{
-    buckets::{Consistency, Outcome, Shards},
+    buckets::{Consistency, Shards, WriteOutcome},
     error::{CallError, StoreError, causes},
     registry::Entry,
     schema,
@@ -12,7 +12,7 @@ use tidegate_domain::{
     activity::Activity,
     bucket::{BucketKey, Shard},
     pressure::{self, Pressure, Spread, SpreadCheck},
-    refill,
+    refill::{self, Decision},
     sequence::SequenceNumber,
     split,
     state::{BucketState, ShardCount},
@@ -21,7 +21,10 @@ use tidegate_domain::{
 };
 use tokio::time::timeout;
 
-use crate::{handler::BucketKeeper, report::Report};
+use crate::{BucketKeeper, report::KeeperReport};
+
+/// The most time for one refill. Later, it is of no use.
+pub(crate) const REFILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The most time for one bucket's shards. A hot bucket whose transaction keeps losing must not block its stream shard:
 /// the repair completes what is missing.
@@ -36,6 +39,40 @@ const TRIES: usize = 3;
 const LOOK_UP_EVERY: u64 = 64;
 
 impl BucketKeeper {
+    /// Applies a decision and returns whether it wrote. It gives up a refill after [`REFILL_TIMEOUT`]: clients can still
+    /// credit what accrued, and waiting would delay all other buckets.
+    pub(crate) async fn apply_decision(
+        &self,
+        bucket: &BucketKey<'_>,
+        state: &BucketState<'_>,
+        decision: &Decision<'_>,
+        report: &mut KeeperReport,
+    ) -> Result<bool, StoreError> {
+        let Decision::Refill(refill) = decision else {
+            report.count_idle(decision);
+            return Ok(false);
+        };
+        let outcome = match timeout(REFILL_TIMEOUT, self.buckets.refill(bucket, state, refill)).await {
+            Ok(Err(error)) if !error.is_retryable() => return Err(error),
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err(error)) => Err(CallError::from(error)),
+            Err(_) => Err(CallError::Deadline),
+        };
+        match outcome {
+            Ok(WriteOutcome::Written) => {
+                report.refilled += 1;
+                report.trimmed += usize::from(!refill.trims.is_empty());
+                return Ok(true);
+            }
+            Ok(WriteOutcome::Lost) => report.lost += 1,
+            Err(error) => {
+                report.missed += 1;
+                tracing::warn!(bucket = schema::bucket_pk(bucket), error = causes(&error), "refill missed");
+            }
+        }
+        Ok(false)
+    }
+
     /// Completes the shards of a bucket whose count has changed, and doubles those of a hot one. What a registered
     /// bucket is still missing afterwards is left to the repair.
     pub(crate) async fn keep_shards(
@@ -43,7 +80,7 @@ impl BucketKeeper {
         zero: &Activity<'_>,
         state: &BucketState<'_>,
         now: EpochMillis,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<(), StoreError> {
         let bucket = &zero.bucket;
         if state.shards > ShardCount::ONE && (zero.has_new_count || is_sampled(zero.last)) {
@@ -51,7 +88,7 @@ impl BucketKeeper {
                 // The repair knows registered buckets only, so a failure here fails the batch.
                 self.register(bucket, state).await?;
             }
-            let work = async |report: &mut Report| {
+            let work = async |report: &mut KeeperReport| {
                 if !zero.has_new_count && self.register(bucket, state).await? {
                     return Ok(true);
                 }
@@ -81,8 +118,8 @@ impl BucketKeeper {
     pub(crate) async fn in_time(
         &self,
         bucket: &BucketKey<'_>,
-        report: &mut Report,
-        work: impl AsyncFnOnce(&mut Report) -> Result<bool, StoreError>,
+        report: &mut KeeperReport,
+        work: impl AsyncFnOnce(&mut KeeperReport) -> Result<bool, StoreError>,
     ) -> Result<(), StoreError> {
         let error = match timeout(SHARDS_TIMEOUT, work(report)).await {
             Ok(Ok(true)) => return Ok(()),
@@ -127,7 +164,7 @@ impl BucketKeeper {
         state: &BucketState<'_>,
         doubled: ShardCount,
         now: EpochMillis,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<bool, StoreError> {
         let Some(check) = self.writes_spread(bucket, state, now).await? else {
             report.held += 1;
@@ -182,7 +219,7 @@ impl BucketKeeper {
         bucket: &BucketKey<'_>,
         known: ShardCount,
         now: EpochMillis,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<bool, StoreError> {
         let Some(shards) = self.complete(bucket, known, report).await? else { return Ok(false) };
         for (shard, state) in &shards.states {
@@ -192,8 +229,8 @@ impl BucketKeeper {
             }
             // The images are younger than `now`, at which the invocation began.
             let decision = refill::decide_idle(state, now);
-            if matches!(decision, refill::Decision::Refill(_)) {
-                self.carry_out(&bucket.at(*shard), state, &decision, report).await?;
+            if matches!(decision, Decision::Refill(_)) {
+                self.apply_decision(&bucket.at(*shard), state, &decision, report).await?;
             }
         }
         Ok(true)
@@ -205,7 +242,7 @@ impl BucketKeeper {
         &self,
         bucket: &BucketKey<'_>,
         mut known: ShardCount,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<Option<Shards>, StoreError> {
         for _ in 0..TRIES {
             if !split::is_supported(known) {
@@ -231,7 +268,7 @@ impl BucketKeeper {
         &self,
         bucket: &BucketKey<'_>,
         known: ShardCount,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<Option<Shards>, StoreError> {
         let shards = self.buckets.read(bucket, 0..known.get(), Consistency::Strong).await?;
         for (shard, reason) in &shards.unfamiliar {
@@ -246,10 +283,10 @@ impl BucketKeeper {
         bucket: &BucketKey<'_>,
         mut shards: Shards,
         count: ShardCount,
-        report: &mut Report,
+        report: &mut KeeperReport,
     ) -> Result<Option<Shards>, StoreError> {
         let Some(plan) = split::plan(&shards.states, count) else { return Ok(Some(shards)) };
-        if self.buckets.increase_shards(bucket, &shards, &plan).await? == Outcome::Lost {
+        if self.buckets.increase_shards(bucket, &shards, &plan).await? == WriteOutcome::Lost {
             report.split_lost += 1;
             return Ok(None);
         }

@@ -2,12 +2,10 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::{fs, path::Path};
-
 use serde_json::{Value, json};
 use tidegate_sandbox::{
     process::{Binary, Process},
-    runtime_api::{Answer, RuntimeApi},
+    runtime_api::RuntimeApi,
 };
 
 const BINARY: Binary = Binary { name: "bucket-keeper", path: env!("CARGO_BIN_EXE_bucket-keeper") };
@@ -16,32 +14,8 @@ async fn start(variables: &[(&str, &str)]) -> Process {
     BINARY.start(RuntimeApi::start().await.unwrap(), variables).await.unwrap()
 }
 
-/// The event must be answered with `expect`.
-async fn check(function: &mut Process, event: &Value, expect: Value) -> Answer {
-    let (answer, body) = function.invoke(event).await.unwrap();
-    assert_eq!(body, expect);
-    answer
-}
-
-/// The event must fail with a message that holds each part of `expect`, and the process must live.
-async fn check_failure(function: &mut Process, event: &Value, expect: &[&str]) {
-    check_message(&function.failure(event).await.unwrap(), expect);
-}
-
-/// The process must end with an error that holds each part of `expect`, before it asks anybody for anything.
-async fn check_refused(variables: &[(&str, &str)], expect: &[&str]) {
-    check_message(&BINARY.refusal(variables).await.unwrap(), expect);
-}
-
-fn check_message(message: &str, expect: &[&str]) {
-    for part in expect {
-        assert!(message.contains(part), "{message:?} does not say {part:?}");
-    }
-}
-
 fn event(name: &str) -> Value {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    serde_json::from_slice(&fs::read(root.join("events/bucket-keeper").join(name)).unwrap()).unwrap()
+    BINARY.payload(name).unwrap()
 }
 
 fn success() -> Value {
@@ -57,23 +31,23 @@ fn repaired(buckets: usize) -> Value {
 async fn a_batch_and_a_repair_are_answered() {
     let mut function = start(&[]).await;
     for name in ["batch.json", "bump.json", "unfamiliar.json", "empty.json"] {
-        check(&mut function, &event(name), success()).await;
+        function.check(&event(name), success()).await;
     }
     // The bucket of `bump.json` was registered, but is not in the table, so its entry goes.
     for buckets in [1, 0] {
-        check(&mut function, &event("repair.json"), repaired(buckets)).await;
+        function.check(&event("repair.json"), repaired(buckets)).await;
     }
 }
 
 #[tokio::test]
 async fn an_unknown_event_is_an_error_and_the_process_lives() {
     let mut function = start(&[]).await;
-    check_failure(&mut function, &json!({"action": "rapair"}), &["\"rapair\"", "\"repair\""]).await;
-    check_failure(&mut function, &json!({"hello": 1}), &["Records", "action"]).await;
+    function.check_failure(&json!({"action": "rapair"}), &["\"rapair\"", "\"repair\""]).await;
+    function.check_failure(&json!({"hello": 1}), &["Records", "action"]).await;
     // Nothing tells the event source mapping where such a record is, so the batch must come again.
     let nameless = json!({"Records": [{"eventName": "MODIFY"}]});
-    check_failure(&mut function, &nameless, &["sequence number", "whole batch"]).await;
-    check(&mut function, &event("batch.json"), success()).await;
+    function.check_failure(&nameless, &["sequence number", "whole batch"]).await;
+    function.check(&event("batch.json"), success()).await;
 }
 
 #[tokio::test]
@@ -81,9 +55,9 @@ async fn the_log_is_json_and_tells_which_invocation_a_poison_record_was_in() {
     let mut function = start(&[("AWS_LAMBDA_LOG_LEVEL", "WARN")]).await;
     let event_with_poison = event("malformed-among-good.json");
     let sequence = &event_with_poison["Records"][1]["dynamodb"]["SequenceNumber"];
-    check(&mut function, &event("repair.json"), repaired(0)).await;
+    function.check(&event("repair.json"), repaired(0)).await;
     let failure = json!({"batchItemFailures": [{"itemIdentifier": sequence}]});
-    let answer = check(&mut function, &event_with_poison, failure).await;
+    let answer = function.check(&event_with_poison, failure).await;
 
     let log = function.log().await.unwrap();
     let about: Vec<_> = log.iter().filter(|line| line["sequence"] == *sequence).collect();
@@ -97,9 +71,9 @@ async fn the_log_is_json_and_tells_which_invocation_a_poison_record_was_in() {
 #[tokio::test]
 async fn a_wrong_environment_is_refused() {
     let table = ("TABLE_NAME", "limits");
-    check_refused(&[], &["TABLE_NAME", "not set"]).await;
-    check_refused(&[table, ("MAX_SHARDS", "48")], &["MAX_SHARDS", "\"48\"", "power of two"]).await;
-    check_refused(&[table, ("MAX_SHARDS", "128")], &["MAX_SHARDS", "\"128\"", "64"]).await;
-    check_refused(&[table, ("SHARD_PRESSURE_PERCENT", "0")], &["SHARD_PRESSURE_PERCENT", "\"0\""]).await;
-    check_refused(&[table, ("DEAD_LETTER_QUEUE_URL", "parked")], &["DEAD_LETTER_QUEUE_URL", "\"parked\""]).await;
+    BINARY.check_refusal(&[], &["TABLE_NAME", "not set"]).await;
+    BINARY.check_refusal(&[table, ("MAX_SHARDS", "48")], &["MAX_SHARDS", "\"48\"", "power of two"]).await;
+    BINARY.check_refusal(&[table, ("MAX_SHARDS", "128")], &["MAX_SHARDS", "\"128\"", "64"]).await;
+    BINARY.check_refusal(&[table, ("SHARD_PRESSURE_PERCENT", "0")], &["SHARD_PRESSURE_PERCENT", "\"0\""]).await;
+    BINARY.check_refusal(&[table, ("DEAD_LETTER_QUEUE_URL", "parked")], &["DEAD_LETTER_QUEUE_URL", "\"parked\""]).await;
 }

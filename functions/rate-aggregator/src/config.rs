@@ -7,11 +7,10 @@ use std::{
 
 use tidegate_aws::{
     schema::rates::{SEPARATOR, SUMMARY},
-    settings::{self, ConfigError, Settings},
+    settings::{ConfigError, Settings},
 };
 use tidegate_domain::rates::Cutoff;
 
-/// What the function is told by its environment.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// `BUCKET`: the bucket of the workers' files. Required.
@@ -52,11 +51,6 @@ const ONE_CPU: u32 = 1_769;
 const CONCURRENCY_OF_ONE_CPU: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 
 impl Config {
-    /// Reads the process's environment.
-    pub fn from_env() -> Result<Self, ConfigError> {
-        Self::read(settings::variable)
-    }
-
     /// Reads variables by `lookup`. An empty variable counts as not set.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);

@@ -35,16 +35,15 @@ pub struct JobResponse {
     pub active_workers: usize,
     /// Workers that have not reported lately.
     pub stale_workers: usize,
-    /// Workers that have reported what cannot be.
+    /// Workers whose report is invalid.
     pub rejected_workers: usize,
 }
 
-/// An event that is none of these.
+/// An event that is not an object, or has an unknown action.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownEvent {
     #[error("the event is {0}: expected an object")]
     Shape(Value),
-    /// The action is none of ours.
     #[error("action is {0}: expected \"once\", or no action")]
     Action(Value),
 }

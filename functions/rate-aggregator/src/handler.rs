@@ -1,71 +1,65 @@
-//! The function, and one aggregation: find the jobs, do each.
+//! One invocation: aggregations until its time is nearly up. An aggregation finds the jobs, and sums up each.
 
 use std::{
     collections::BTreeMap,
+    hash::{BuildHasher as _, RandomState},
     mem,
     num::NonZeroUsize,
-    sync::{Mutex, PoisonError},
-    time::Duration,
+    sync::PoisonError,
 };
 
 use tidegate_aws::{
-    concurrent::{for_each, within},
+    clock,
+    concurrent::{concurrently, within},
     error::{CallError, causes},
-    rates::RateFiles,
 };
-use tidegate_domain::{rates::Cutoff, time::EpochMillis};
-use tokio::time::Instant;
+use tidegate_domain::{
+    rates::cadence::{Pace, wait},
+    time::EpochMillis,
+};
+use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};
+use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    config::Config,
-    job::{self, Aggregated, Context, Job},
-    time::Times,
+    RateAggregator,
+    event::{Answer, Event, JobResponse},
+    job::{self, Context, Job},
+    outcome::{Aggregated, Aggregation, SummaryOutcome},
+    publication::Times,
+    report::{Failures, InvocationReport, JobLine},
 };
 
-/// The function: what it reads and writes, and how often.
-#[derive(Debug)]
-pub struct RateAggregator {
-    files: RateFiles,
-    pub(crate) prefix: String,
-    discover_jobs: bool,
-    pub(crate) interval: Duration,
-    cutoff: Cutoff,
-    concurrency: NonZeroUsize,
-    jobs: Mutex<BTreeMap<String, Job>>,
-}
-
-#[derive(Debug)]
-pub struct Aggregation {
-    pub jobs: Vec<Aggregated>,
-    /// How many idle jobs were not listed.
-    pub resting: usize,
-    /// Why the jobs could not be found, if they could not.
-    pub error: Option<CallError>,
-}
-
-/// A job on its way through an aggregation.
-struct Slot {
-    pub(crate) prefix: String,
-    job: Mutex<Job>,
-}
-
 impl RateAggregator {
-    /// The function that aggregates these files as it is configured.
-    pub fn new(files: RateFiles, config: &Config) -> Self {
-        Self {
-            files,
-            prefix: config.prefix.clone(),
-            discover_jobs: config.discover_jobs,
-            interval: config.interval,
-            cutoff: config.cutoff,
-            concurrency: config.concurrency,
-            jobs: Mutex::default(),
+    /// Does what the event asks for, and writes the metrics.
+    pub async fn invoke(&self, invocation: Invocation<'_, Event>) -> Result<Answer, Diagnostic> {
+        let (event, mut began, deadline, emitter) = invocation.into_parts();
+        let (mut report, mut pace) = (InvocationReport::default(), Pace::default());
+        let last = loop {
+            let start = Instant::now();
+            let aggregation = Box::pin(self.aggregate(began, Times::new(start, self.interval, deadline))).await;
+            report.count(&aggregation, self.failures(&aggregation).is_none(), start.elapsed());
+            for aggregated in aggregation.jobs.iter().filter(|aggregated| aggregated.is_news) {
+                emitter.emit_part("aggregation", JobLine::of(aggregated));
+            }
+            pace.took(start.elapsed());
+            let next = start + wait(self.interval, chance());
+            if event == Event::Once || !pace.has_room(deadline.saturating_duration_since(next)) {
+                break aggregation;
+            }
+            sleep_until(next).await;
+            began = clock::now().map_err(|error| diagnostic("ClockError", &error))?;
+        };
+        let aggregations = report.aggregations;
+        emitter.emit(if event == Event::Once { "once" } else { "schedule" }, report);
+        match self.failures(&last) {
+            Some(failures) => Err(diagnostic("AggregationError", &failures)),
+            None => Ok(Answer { aggregations, jobs: last.jobs.iter().filter_map(response).collect() }),
         }
     }
 
-    /// Aggregates all jobs, side by side, at the moment `began`. Each has its share of the calls that may be under way,
-    /// so that one that is throttled, or hangs, does not hold up the others. A summary is written on the condition that the one
-    /// that it replaces is still there and is older, so any other aggregation at the same time is harmless.
+    /// Aggregates all jobs at the same time, at the moment `began`. Each job has its share of the concurrent calls, so that a
+    /// job that is throttled, or hangs, does not delay the others. A summary is written on the condition that the one that it
+    /// replaces is still there and is older, so any other aggregation at the same time is harmless.
     pub async fn aggregate(&self, began: EpochMillis, times: Times) -> Aggregation {
         let prefixes = match self.prefixes(times.read_by).await {
             Ok(prefixes) => prefixes,
@@ -78,35 +72,33 @@ impl RateAggregator {
         let mut known = mem::take(&mut *self.jobs.lock().unwrap_or_else(PoisonError::into_inner));
         let jobs = prefixes.into_iter().map(|prefix| (known.remove(&prefix).unwrap_or_default(), prefix));
         let (resting, due): (Vec<_>, Vec<_>) = jobs.partition(|(job, _)| job.rests(began));
-        let slots: Vec<_> = due.into_iter().map(|(job, prefix)| Slot { prefix, job: Mutex::new(job) }).collect();
-        let share = NonZeroUsize::new(self.concurrency.get() / slots.len().max(1)).unwrap_or(NonZeroUsize::MIN);
-        let caller = (self, began, times, share);
-        let aggregated = for_each(caller, &slots, Self::aggregate_job, times.write_by, self.concurrency).await;
-        let remembered =
-            slots.into_iter().map(|slot| (slot.prefix, slot.job.into_inner().unwrap_or_else(PoisonError::into_inner)));
-        let count = resting.len();
-        let remembered = remembered.chain(resting.into_iter().map(|(job, prefix)| (prefix, job)));
-        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = remembered.collect();
-        Aggregation { jobs: aggregated, resting: count, error: None }
+        let concurrency = NonZeroUsize::new(self.concurrency.get() / due.len().max(1)).unwrap_or(NonZeroUsize::MIN);
+        let context = Context {
+            files: &self.files,
+            may_rest: self.discover_jobs,
+            concurrency,
+            cutoff: self.cutoff,
+            interval: self.interval,
+            began,
+            times,
+        };
+        let aggregate = |(mut job, prefix): (Job, String)| async move {
+            let aggregated = Box::pin(job::aggregate(context, &prefix, &mut job)).await;
+            (prefix, job, aggregated)
+        };
+        let mut aggregation = Aggregation { jobs: Vec::new(), resting: resting.len(), error: None };
+        let mut remembered: BTreeMap<_, _> = resting.into_iter().map(|(job, prefix)| (prefix, job)).collect();
+        for (prefix, job, aggregated) in concurrently(due, self.concurrency, aggregate).await {
+            remembered.insert(prefix, job);
+            aggregation.jobs.push(aggregated);
+        }
+        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = remembered;
+        aggregation
     }
 
-    /// How many reports are remembered, of all jobs.
+    /// The number of remembered reports, of all jobs.
     pub fn remembered(&self) -> usize {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).values().map(|job| job.memory.len()).sum()
-    }
-
-    async fn aggregate_job(
-        (this, began, times, concurrency): (&Self, EpochMillis, Times, NonZeroUsize),
-        slot: &Slot,
-        _: Instant,
-    ) -> Aggregated {
-        let Self { files, cutoff, interval, .. } = this;
-        let may_rest = this.discover_jobs;
-        let context = Context { files, may_rest, concurrency, cutoff: *cutoff, interval: *interval, began, times };
-        let mut job = mem::take(&mut *slot.job.lock().unwrap_or_else(PoisonError::into_inner));
-        let aggregated = Box::pin(job::aggregate(context, &slot.prefix, &mut job)).await;
-        *slot.job.lock().unwrap_or_else(PoisonError::into_inner) = job;
-        aggregated
     }
 
     async fn prefixes(&self, by: Instant) -> Result<Vec<String>, CallError> {
@@ -123,4 +115,31 @@ impl RateAggregator {
             }
         }
     }
+
+    fn failures(&self, aggregation: &Aggregation) -> Option<Failures> {
+        let failed = |job: &Aggregated| Some((job.prefix.clone(), causes(job.outcome.as_ref().err()?)));
+        let mut failures: BTreeMap<_, _> = aggregation.jobs.iter().filter_map(failed).collect();
+        failures.extend(aggregation.error.iter().map(|error| (self.prefix.clone(), causes(error))));
+        (!failures.is_empty()).then_some(Failures(failures))
+    }
+}
+
+fn response(job: &Aggregated) -> Option<JobResponse> {
+    Some(JobResponse {
+        prefix: job.prefix.clone(),
+        outcome: job.outcome_name(),
+        sequence: match job.outcome.as_ref().ok()? {
+            SummaryOutcome::Published { sequence } => Some(*sequence),
+            SummaryOutcome::Superseded | SummaryOutcome::Lost | SummaryOutcome::Idle => None,
+        },
+        active_workers: job.tally.active,
+        stale_workers: job.tally.stale,
+        rejected_workers: job.tally.rejected(),
+    })
+}
+
+/// A number from 0 to 1: the keys of each hasher are random, and nothing here needs more than that.
+fn chance() -> f64 {
+    let drawn = u32::try_from(RandomState::new().hash_one(0_u8) >> 32).unwrap_or_default();
+    f64::from(drawn) / f64::from(u32::MAX)
 }

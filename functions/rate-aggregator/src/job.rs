@@ -3,9 +3,9 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use tidegate_aws::{
-    concurrent::{for_each, within},
+    concurrent::{concurrently, within},
     error::{CallError, causes},
-    rates::{Cursor, Fetched, Page, RateFiles},
+    rates::{Fetched, RateFiles},
 };
 use tidegate_domain::{
     rates::{
@@ -20,9 +20,8 @@ use tidegate_domain::{
 use tokio::time::Instant;
 
 use crate::{
-    publication::{LastSummary, publish},
-    report::{Headline, Report},
-    time::{Times, longest},
+    outcome::{Aggregated, AggregationError, AggregationReport, Headline, SummaryOutcome},
+    publication::{LastSummary, Times, longest, publish},
 };
 
 /// How many rejected reports an aggregation names in the log, and how many that could not be read.
@@ -36,7 +35,7 @@ const LONGEST_GET: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Job {
     pub(crate) memory: Memory,
-    seen: Option<LastSummary>,
+    last_summary: Option<LastSummary>,
     rest: Option<Rest>,
     headline: Option<Headline>,
 }
@@ -51,106 +50,37 @@ impl Job {
 /// What the aggregation of a job needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
-    pub files: &'a RateFiles,
+    pub(crate) files: &'a RateFiles,
     /// Whether the job is one of several, which end. The summary of the only job is always new.
-    pub may_rest: bool,
+    pub(crate) may_rest: bool,
     /// How many calls may be under way.
-    pub concurrency: NonZeroUsize,
-    pub cutoff: Cutoff,
-    pub interval: Duration,
-    pub began: EpochMillis,
-    pub times: Times,
-}
-
-/// What became of a job's summary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Published {
-        sequence: u64,
-    },
-    /// One that began no earlier is there.
-    Superseded,
-    /// Others wrote again and again in between; theirs are no older by much.
-    Lost,
-    /// There are no reports, or all are stale and the summary says so: the summaries of finished jobs stay as they are.
-    Idle,
-}
-
-/// Why there is no new summary of a job.
-#[derive(Debug, thiserror::Error)]
-pub enum AggregationError {
-    /// A call failed without which there is none.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// Too many reports could not be read for the sums to stand for all workers.
-    #[error("{unknown} of {workers} workers' reports could not be read; the first error")]
-    Unread {
-        /// Workers of which nothing is known that counts.
-        unknown: usize,
-        /// These, and those that count.
-        workers: usize,
-        /// Why the first one could not be read.
-        source: CallError,
-    },
-}
-
-impl AggregationError {
-    /// Whether the same aggregation may succeed later.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Call(error) | Self::Unread { source: error, .. } => error.is_retryable(),
-        }
-    }
-}
-
-/// What the aggregation of a job came to.
-#[derive(Debug)]
-pub struct Aggregated {
-    /// The job's prefix.
-    pub prefix: String,
-    /// What its reports come to, if they could be listed.
-    pub tally: Tally,
-    /// The same and what it cost, in numbers.
-    pub report: Report,
-    pub took: Duration,
-    /// What became of the summary.
-    pub outcome: Result<Outcome, AggregationError>,
-    /// Whether this differs from the job's last aggregation, or failed.
-    pub is_news: bool,
-}
-
-impl Aggregated {
-    pub const fn outcome_name(&self) -> &'static str {
-        match self.outcome {
-            Ok(Outcome::Published { .. }) => "published",
-            Ok(Outcome::Superseded) => "superseded",
-            Ok(Outcome::Lost) => "lost",
-            Ok(Outcome::Idle) => "idle",
-            Err(_) => "failed",
-        }
-    }
+    pub(crate) concurrency: NonZeroUsize,
+    pub(crate) cutoff: Cutoff,
+    pub(crate) interval: Duration,
+    pub(crate) began: EpochMillis,
+    pub(crate) times: Times,
 }
 
 /// Sums up the reports of a job, and writes the summary.
 pub(crate) async fn aggregate(context: Context<'_>, prefix: &str, job: &mut Job) -> Aggregated {
     let started = Instant::now();
-    let (tally, report) = (Tally::default(), Report::default());
+    let (tally, report) = (Tally::default(), AggregationReport::default());
     let writes = LastWrites::default();
-    let mut reading = Reading { context, prefix, tally, report, writes, named: 0, unread: None };
-    let read = reading.read(&mut job.memory).await;
+    let mut reader = JobReader { context, prefix, tally, report, writes, named: 0, unread: None };
+    let read = reader.read(&mut job.memory).await;
     job.memory.turn(read.is_ok());
     let Context { files, may_rest, cutoff, interval, began, times, .. } = context;
-    let writes = reading.writes;
+    let writes = reader.writes;
     job.rest = (may_rest && read.is_ok()).then(|| writes.rest(began, cutoff, longest(interval))).flatten();
-    let outcome = match read.map_err(AggregationError::from).and_then(|()| reading.sum()) {
-        Ok(_) if writes.report.is_none() || job.rest.is_some() => Ok(Outcome::Idle),
+    let outcome = match read.map_err(AggregationError::from).and_then(|()| reader.sum()) {
+        Ok(_) if writes.report.is_none() || job.rest.is_some() => Ok(SummaryOutcome::Idle),
         Ok(tally) => {
             let summary = Summary { began, tally, interval, sequence: 0 };
-            Box::pin(publish(files, prefix, &mut job.seen, summary, cutoff, times)).await.map_err(Into::into)
+            Box::pin(publish(files, prefix, &mut job.last_summary, summary, cutoff, times)).await.map_err(Into::into)
         }
         Err(error) => Err(error),
     };
-    let Reading { tally, report, .. } = reading;
+    let JobReader { tally, report, .. } = reader;
     if let Err(error) = &outcome {
         tracing::error!(prefix, error = causes(error), "no new summary");
     }
@@ -162,11 +92,11 @@ pub(crate) async fn aggregate(context: Context<'_>, prefix: &str, job: &mut Job)
 }
 
 /// The reports of a job, read so far.
-struct Reading<'a> {
+struct JobReader<'a> {
     context: Context<'a>,
     prefix: &'a str,
     tally: Tally,
-    report: Report,
+    report: AggregationReport,
     /// When the reports and the summary that are there were written.
     writes: LastWrites,
     named: usize,
@@ -174,12 +104,13 @@ struct Reading<'a> {
     unread: Option<CallError>,
 }
 
-impl Reading<'_> {
+impl JobReader<'_> {
     /// Reads all reports. All are listed before the first is fetched: one that hangs delays no listing.
     async fn read(&mut self, memory: &mut Memory) -> Result<(), CallError> {
+        let Context { files, times, concurrency, .. } = self.context;
         let (mut fetch, mut after) = (Vec::new(), None);
         loop {
-            let page = list(self.context, self.prefix, after).await?;
+            let page = within(times.read_by, files.objects(self.prefix, after)).await?;
             self.report.pages += 1;
             fetch.extend(self.known(page.entries, memory));
             after = page.next;
@@ -187,8 +118,11 @@ impl Reading<'_> {
                 break;
             }
         }
-        let Context { times, concurrency, .. } = self.context;
-        for (listed, fetched) in for_each(self.context, &fetch, get, times.read_by, concurrency).await {
+        let reports = concurrently(&fetch, concurrency, |listed| async move {
+            let by = times.read_by.min(Instant::now() + LONGEST_GET);
+            (listed, within(by, files.report(&listed.key)).await)
+        });
+        for (listed, fetched) in reports.await {
             self.fetched(listed, fetched, memory);
         }
         Ok(())
@@ -279,13 +213,4 @@ impl Reading<'_> {
         }
         self.tally.count(judgement);
     }
-}
-
-async fn list(context: Context<'_>, prefix: &str, after: Option<Cursor>) -> Result<Page<Listed>, CallError> {
-    within(context.times.read_by, context.files.objects(prefix, after)).await
-}
-
-async fn get<'p>(context: Context<'_>, listed: &'p Listed, by: Instant) -> (&'p Listed, Result<Fetched, CallError>) {
-    let by = by.min(Instant::now() + LONGEST_GET);
-    (listed, within(by, context.files.report(&listed.key)).await)
 }

@@ -1,4 +1,6 @@
-//! The summary, written unless a newer one is there.
+//! The last step of an aggregation: the summary is written unless a newer one is there. And when each step must be done.
+
+use std::time::Duration;
 
 use tidegate_aws::{
     concurrent::within,
@@ -10,61 +12,111 @@ use tidegate_domain::rates::{
     replacement::{Previous, Replacement, should_replace},
     summary::Summary,
 };
+use tokio::time::Instant;
 
-use crate::{job::Outcome, time::Times};
+use crate::outcome::SummaryOutcome;
 
-/// How often a summary is tried that others overtake. Each time, somebody's summary was written, and almost always it
-/// is a newer one.
+/// An aggregation may take as long as the interval, or this long if that is shorter.
+const LEAST: Duration = Duration::from_secs(5);
+
+/// The time of one aggregation. What hangs costs a part of it, not the summary.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// When it began.
+    pub start: Instant,
+    /// Stop reading at this time.
+    pub read_by: Instant,
+    /// Stop writing at this time.
+    pub write_by: Instant,
+}
+
+/// How long an aggregation may take.
+pub(crate) fn longest(interval: Duration) -> Duration {
+    interval.max(LEAST)
+}
+
+impl Times {
+    /// The times of an aggregation that starts at `start`, in an invocation that must answer by `deadline`: three
+    /// quarters are for reading.
+    pub fn new(start: Instant, interval: Duration, deadline: Instant) -> Self {
+        let write_by = deadline.min(start + longest(interval));
+        let time = write_by.saturating_duration_since(start);
+        Self { start, read_by: start + time / 4 * 3, write_by }
+    }
+}
+
+/// The number of attempts to write a summary. A failed attempt means that another aggregation has written one, which is
+/// almost always newer.
 const ATTEMPTS: usize = 8;
 
-/// The summary that is there, as this process has read or written it last.
+/// The stored summary, as this process has read or written it last.
 #[derive(Clone, Debug)]
 pub(crate) struct LastSummary {
-    /// Which content it has, and what it says; `None` if there is none.
+    /// The tag of the content, and what it says; `None` if no summary is stored.
     summary: Option<(String, Previous)>,
 }
 
-/// Writes a summary in the place of an older one. `seen` is what is known of that, and then of what is there.
+/// Replaces an older summary. `last` is what is known of the stored summary, before and after.
 pub(crate) async fn publish(
     files: &RateFiles,
     prefix: &str,
-    seen: &mut Option<LastSummary>,
+    last: &mut Option<LastSummary>,
     mut summary: Summary,
     cutoff: Cutoff,
     times: Times,
-) -> Result<Outcome, CallError> {
+) -> Result<SummaryOutcome, CallError> {
     let (mut tried, deadline) = (None, times.write_by);
     for _ in 0..ATTEMPTS {
-        let there = if let Some(there) = seen.take() {
-            there
+        let stored = if let Some(stored) = last.take() {
+            stored
         } else {
-            let stored = within(deadline, files.summary(prefix)).await?;
-            let text = stored.as_ref().map(|stored| stored.text.clone());
-            let there = LastSummary { summary: stored.map(|stored| (stored.tag, text::previous(&stored.text))) };
+            let object = within(deadline, files.summary(prefix)).await?;
+            let text = object.as_ref().map(|object| object.text.clone());
+            let stored = LastSummary { summary: object.map(|object| (object.tag, text::previous(&object.text))) };
             // The answer to a write was lost, and the write was made again.
             if tried.is_some() && text == tried {
-                *seen = Some(there);
-                return Ok(Outcome::Published { sequence: summary.sequence });
+                *last = Some(stored);
+                return Ok(SummaryOutcome::Published { sequence: summary.sequence });
             }
-            there
+            stored
         };
-        let previous = there.summary.as_ref().map(|(_, previous)| *previous);
+        let previous = stored.summary.as_ref().map(|(_, previous)| *previous);
         let now = summary.began.after(times.start.elapsed());
         match should_replace(previous, summary.began, now, cutoff) {
             Replacement::Superseded => {
-                *seen = Some(there);
-                return Ok(Outcome::Superseded);
+                *last = Some(stored);
+                return Ok(SummaryOutcome::Superseded);
             }
             Replacement::Next { sequence } => summary.sequence = sequence,
         }
         let text = text::summary(&summary);
-        let tag = there.summary.as_ref().map(|(tag, _)| tag.as_str());
+        let tag = stored.summary.as_ref().map(|(tag, _)| tag.as_str());
         if let Replaced::Written { tag } = Box::pin(within(deadline, files.replace(prefix, tag, &text))).await? {
             let written = Previous { timestamp: Field::Number(summary.timestamp()), sequence: Some(summary.sequence) };
-            *seen = tag.map(|tag| LastSummary { summary: Some((tag, written)) });
-            return Ok(Outcome::Published { sequence: summary.sequence });
+            *last = tag.map(|tag| LastSummary { summary: Some((tag, written)) });
+            return Ok(SummaryOutcome::Published { sequence: summary.sequence });
         }
         tried = Some(text.into_bytes());
     }
-    Ok(Outcome::Lost)
+    Ok(SummaryOutcome::Lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_aggregation_ends_before_the_next_one_and_with_the_invocation() {
+        let check = |interval, left, read, write| {
+            let start = Instant::now();
+            let [interval, left, read, write] = [interval, left, read, write].map(Duration::from_millis);
+            let times = Times::new(start, interval, start + left);
+            assert_eq!((times.read_by - start, times.write_by - start), (read, write), "{interval:?} {left:?}");
+        };
+        check(5_000, 60_000, 3_750, 5_000);
+        check(8_000, 60_000, 6_000, 8_000);
+        check(1_000, 60_000, 3_750, 5_000);
+        check(5_000, 400, 300, 400);
+        check(5_000, 0, 0, 0);
+    }
 }

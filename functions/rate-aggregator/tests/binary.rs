@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::{fs, path::Path, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tidegate_aws::{clock, schema::rates::worker_key};
@@ -40,8 +40,7 @@ fn fleet(s3: &EmbeddedS3, prefix: &str) {
 }
 
 fn event(name: &str) -> Value {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    serde_json::from_slice(&fs::read(root.join("events/rate-aggregator").join(name)).unwrap()).unwrap()
+    BINARY.payload(name).unwrap()
 }
 
 fn response(prefix: &str, sequence: u64) -> Value {
@@ -49,22 +48,6 @@ fn response(prefix: &str, sequence: u64) -> Value {
         "prefix": prefix, "outcome": "published", "sequence": sequence,
         "active_workers": 2, "stale_workers": 1, "rejected_workers": 1,
     })
-}
-
-/// The event must fail with a message that holds each part of `expect`, and the process must live.
-async fn check_failure(function: &mut Process, event: &Value, expect: &[&str]) {
-    check_message(&function.failure(event).await.unwrap(), expect);
-}
-
-/// The process must end with an error that holds each part of `expect`, before it asks anybody for anything.
-async fn check_refused(variables: &[(&str, &str)], expect: &[&str]) {
-    check_message(&BINARY.refusal(variables).await.unwrap(), expect);
-}
-
-fn check_message(message: &str, expect: &[&str]) {
-    for part in expect {
-        assert!(message.contains(part), "{message:?} does not say {part:?}");
-    }
 }
 
 #[tokio::test]
@@ -169,7 +152,7 @@ async fn what_hangs_is_given_up() {
     fleet(&s3, "fleet/");
     s3.bucket().on_call(|_, call| matches!(call, Call::List { .. }).then_some(Fault::Hang));
     let mut function = start(RuntimeApi::start().await.unwrap(), &s3, &[("INTERVAL_SECONDS", "1")]).await;
-    check_failure(&mut function, &event("once.json"), &["fleet/", "the deadline passed"]).await;
+    function.check_failure(&event("once.json"), &["fleet/", "the deadline passed"]).await;
 }
 
 /// A report hangs, and so does the summary: both are given up in time to answer.
@@ -193,7 +176,7 @@ async fn it_never_overruns() {
     let deadline = clock::now().unwrap().after(Duration::from_secs(2));
     let runtime_api = RuntimeApi::start().await.unwrap().with_deadline(deadline);
     let mut function = start(runtime_api, &s3, &[]).await;
-    check_failure(&mut function, &event("schedule.json"), &["fleet/", "the deadline passed"]).await;
+    function.check_failure(&event("schedule.json"), &["fleet/", "the deadline passed"]).await;
     assert!(clock::now().unwrap() < deadline);
     assert!(writes.try_recv().is_ok());
 }
@@ -211,15 +194,15 @@ async fn jobs_are_found_and_one_that_fails_is_named() {
         Call::List { prefix, .. } if prefix == "fleet/b/" => Some(Fault::AccessDenied),
         _ => None,
     });
-    check_failure(&mut function, &event("once.json"), &["fleet/b/", "ListObjectsV2 failed"]).await;
+    function.check_failure(&event("once.json"), &["fleet/b/", "ListObjectsV2 failed"]).await;
 }
 
 #[tokio::test]
 async fn a_stray_is_an_error_and_the_process_lives() {
     let s3 = EmbeddedS3::start(None).await.unwrap();
     let mut function = start(RuntimeApi::start().await.unwrap(), &s3, &[]).await;
-    check_failure(&mut function, &event("unknown-action.json"), &["\"twice\"", "\"once\""]).await;
-    check_failure(&mut function, &event("no-object.json"), &["[]", "expected an object"]).await;
+    function.check_failure(&event("unknown-action.json"), &["\"twice\"", "\"once\""]).await;
+    function.check_failure(&event("no-object.json"), &["[]", "expected an object"]).await;
     let (_, body) = function.invoke(&event("once.json")).await.unwrap();
     assert_eq!((&body["jobs"][0]["outcome"], &body["jobs"][0]["active_workers"]), (&json!("idle"), &json!(0)));
     assert_eq!(s3.bucket().get("fleet/summary.json"), None);
@@ -228,9 +211,9 @@ async fn a_stray_is_an_error_and_the_process_lives() {
 #[tokio::test]
 async fn a_wrong_environment_is_refused() {
     let [bucket, prefix] = REQUIRED;
-    check_refused(&[], &["BUCKET", "not set"]).await;
-    check_refused(&[bucket], &["PREFIX", "not set"]).await;
-    check_refused(&[bucket, ("PREFIX", "/fleet")], &["PREFIX", "\"/fleet\""]).await;
-    check_refused(&[bucket, prefix, ("INTERVAL_SECONDS", "0")], &["INTERVAL_SECONDS", "\"0\""]).await;
-    check_refused(&[bucket, prefix, ("DISCOVER_JOBS", "yes")], &["DISCOVER_JOBS", "\"yes\""]).await;
+    BINARY.check_refusal(&[], &["BUCKET", "not set"]).await;
+    BINARY.check_refusal(&[bucket], &["PREFIX", "not set"]).await;
+    BINARY.check_refusal(&[bucket, ("PREFIX", "/fleet")], &["PREFIX", "\"/fleet\""]).await;
+    BINARY.check_refusal(&[bucket, prefix, ("INTERVAL_SECONDS", "0")], &["INTERVAL_SECONDS", "\"0\""]).await;
+    BINARY.check_refusal(&[bucket, prefix, ("DISCOVER_JOBS", "yes")], &["DISCOVER_JOBS", "\"yes\""]).await;
 }

@@ -5,18 +5,17 @@ use std::{num::NonZeroUsize, time::Duration};
 use tidegate_aws::{
     processors::Processors,
     schema::tokens,
-    settings::{self, ConfigError, Settings},
+    settings::{ConfigError, Settings},
     table,
 };
 
-/// What the function is told by its environment.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// `NON_FUNGIBLE_TABLE`, or `LIMITER_TABLES_BASE_NAME` with `-non-fungible-tokens`. One is required.
     pub table: String,
     /// `NON_FUNGIBLE_RES_INDEX`, or `LIMITER_TABLES_BASE_NAME` with `-resource-index`. One is required.
     pub index: String,
-    /// `EVENT_PROCESSORS`: see [`Processors::parse`]. Without it, those that are built in. `GLUE_MAX_RETRIES`: see
+    /// `EVENT_PROCESSORS`: see [`Processors::parse`]. Without it, the built-in ones. `GLUE_MAX_RETRIES`: see
     /// [`Processors::with_glue_retries`]; no default, because no failure of a Glue job ends it then.
     pub processors: Processors,
     /// `MISSING_TOKEN_GRACE_SECONDS`: how long after a resource's end its token may still be written. Default 120.
@@ -38,11 +37,6 @@ const MOST_RETRIES: u32 = 10;
 const GRACE_SECONDS: u32 = 120;
 
 impl Config {
-    /// Reads the process's environment.
-    pub fn from_env() -> Result<Self, ConfigError> {
-        Self::read(settings::variable)
-    }
-
     /// Reads variables by `lookup`. An empty variable counts as not set.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);

@@ -1,19 +1,53 @@
-//! What is decided on one event, and why.
+//! One event: read, then decided on when the tokens of its resource are dealt with.
 
-use serde::Serialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use tidegate_aws::{
     error::{CallError, causes},
     event::BusEvent,
-    processors::Unprocessable,
+    processors::{Processors, Reading, Unprocessable},
 };
-use tidegate_domain::sweep::{Outcome, Removals};
+use tidegate_domain::{
+    sweep::{self, Outcome, Removals},
+    time::EpochMillis,
+};
 
-use crate::event::NoEvent;
+use crate::{event::NoEvent, removal::Removed};
+
+/// What an event says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct About {
+    /// The event's own id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<String>,
+    #[serde(skip)]
+    pub source: Option<String>,
+    #[serde(skip)]
+    pub detail_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processor: Option<String>,
+    /// The resource that has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+}
+
+/// What is decided on one event. It serializes as the answer to a direct event.
+#[derive(Debug, Serialize)]
+pub struct EventDecision {
+    #[serde(flatten)]
+    pub about: About,
+    #[serde(flatten)]
+    pub decision: Decision,
+}
 
 /// What is decided on one event.
 #[derive(Debug)]
 pub enum Decision {
-    /// It is no end: it does not match its processor's pattern.
+    /// It is not an end: it does not match its processor's pattern.
     NoEnd,
     /// A resource has ended, and this is what became of its tokens.
     Decided(Outcome, Removals),
@@ -50,34 +84,79 @@ impl From<&CallError> for Failure {
     }
 }
 
-/// A decision, and on what it was made.
-#[derive(Debug)]
-pub struct EventDecision {
-    /// The event's own id.
-    pub event: Option<String>,
-    pub source: Option<String>,
-    /// What kind of event it is.
-    pub detail_type: Option<String>,
-    pub processor: Option<String>,
-    pub resource: Option<String>,
-    pub decision: Decision,
+/// An event that was read and is not decided on yet.
+pub(crate) struct ReadEvent {
+    about: About,
+    /// The end of a resource, or the decision if the event is not an end.
+    end: Result<End, Decision>,
 }
 
-/// A decision, as it is answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EventResponse {
-    /// The event's own id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub event: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub processor: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resource: Option<String>,
-    /// What was decided: [`Decision::name`].
-    pub decision: &'static str,
-    pub why: String,
-    pub deleted: usize,
+/// The end of a resource.
+struct End {
+    resource: String,
+    time: Option<EpochMillis>,
+}
+
+impl ReadEvent {
+    /// Reads what an event says.
+    pub(crate) fn read(processors: &Processors, event: Result<BusEvent, NoEvent>) -> Self {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => return Self { about: About::default(), end: Err(Decision::Failed(error.into())) },
+        };
+        let (processor, end) = match processors.read(&event) {
+            Ok(Reading::Ended { processor, resource }) => {
+                (Some(processor), Ok(End { resource: resource.to_owned(), time: event.time() }))
+            }
+            Ok(Reading::NotAnEnd { processor }) => (Some(processor), Err(Decision::NoEnd)),
+            Err(error) => (None, Err(Decision::Failed(error.into()))),
+        };
+        let about = About {
+            event: event.id().map(str::to_owned),
+            source: Some(event.source().to_owned()),
+            detail_type: event.detail_type().map(str::to_owned),
+            processor: processor.map(str::to_owned),
+            resource: None,
+        };
+        Self { about, end }
+    }
+
+    /// Decides on the event, now that it is known what became of the tokens of all resources that have ended.
+    pub(crate) fn decide(
+        self,
+        removed: &BTreeMap<String, Removed>,
+        now: EpochMillis,
+        grace: Duration,
+    ) -> EventDecision {
+        let Self { mut about, end } = self;
+        let decision = match end {
+            Ok(End { resource, time }) => {
+                let decision = decide(&removed[&resource], time, now, grace);
+                about.resource = Some(resource);
+                decision
+            }
+            Err(decision) => decision,
+        };
+        EventDecision { about, decision }
+    }
+}
+
+/// Returns the resources that have ended by these events.
+pub(crate) fn ended(events: &[ReadEvent]) -> BTreeSet<&str> {
+    events.iter().filter_map(|event| Some(event.end.as_ref().ok()?.resource.as_str())).collect()
+}
+
+/// Decides on the end of a resource by what became of its tokens.
+fn decide(removed: &Removed, ended: Option<EpochMillis>, now: EpochMillis, grace: Duration) -> Decision {
+    match (&removed.error, ended) {
+        (Some(error), _) => Decision::Failed(error.into()),
+        (None, _) if removed.kept > 0 => Decision::Found(removed.kept),
+        (None, None) if removed.removals.found() == 0 => Decision::Failed(Failure::Timeless),
+        (None, ended) => {
+            let age = ended.map_or(Duration::ZERO, |ended| now.since(ended));
+            Decision::Decided(sweep::decide(&removed.removals, age, grace), removed.removals)
+        }
+    }
 }
 
 impl Decision {
@@ -112,44 +191,33 @@ impl Decision {
         }
     }
 
-    /// Whether the event is done with. If not, its message must come again.
+    pub const fn deleted(&self) -> usize {
+        match self {
+            Self::Decided(_, removals) => removals.deleted,
+            _ => 0,
+        }
+    }
+
+    /// Whether the event is dealt with. If not, its message must be delivered again.
     pub const fn is_done(&self) -> bool {
         !matches!(self, Self::Failed(_) | Self::Decided(Outcome::Early, _))
     }
 }
 
+impl Serialize for Decision {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Decision", 3)?;
+        fields.serialize_field("decision", self.name())?;
+        fields.serialize_field("why", &self.why())?;
+        fields.serialize_field("deleted", &self.deleted())?;
+        fields.end()
+    }
+}
+
 impl EventDecision {
-    /// What an event says of itself. `decision` is what holds unless a resource has ended by it.
-    pub(crate) fn on(event: Option<&BusEvent>, decision: Decision) -> Self {
-        let owned = |text: Option<&str>| text.map(str::to_owned);
-        Self {
-            event: owned(event.and_then(BusEvent::id)),
-            source: owned(event.map(BusEvent::source)),
-            detail_type: owned(event.and_then(BusEvent::detail_type)),
-            processor: None,
-            resource: None,
-            decision,
-        }
-    }
-
-    pub fn response(&self) -> EventResponse {
-        let deleted = match &self.decision {
-            Decision::Decided(_, removals) => removals.deleted,
-            _ => 0,
-        };
-        EventResponse {
-            event: self.event.clone(),
-            processor: self.processor.clone(),
-            resource: self.resource.clone(),
-            decision: self.decision.name(),
-            why: self.decision.why(),
-            deleted,
-        }
-    }
-
-    /// As it is logged: one line an event.
+    /// Writes one line for the event.
     pub(crate) fn log(&self, message: Option<&str>) {
-        let Self { event, source, detail_type, processor, resource, decision } = self;
+        let Self { about: About { event, source, detail_type, processor, resource }, decision } = self;
         let (event, source, detail_type) = (event.as_deref(), source.as_deref(), detail_type.as_deref());
         let (processor, resource) = (processor.as_deref(), resource.as_deref());
         let (name, why) = (decision.name(), decision.why());

@@ -1,10 +1,9 @@
-//! What the function is invoked with: messages of a queue, an event, or the schedule's call for a reconcile.
+//! What the function is invoked with: messages of a queue, an event, or the schedule's call for a reconcile. And how a
+//! batch of messages is answered.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tidegate_aws::event::{BusEvent, MalformedEvent};
-
-use crate::{decision::EventResponse, reconcile::TokenResponse};
 
 /// The function's event.
 #[derive(Debug, Deserialize)]
@@ -12,7 +11,7 @@ use crate::{decision::EventResponse, reconcile::TokenResponse};
 pub enum Event {
     /// `{"Records": [...]}`, from an SQS queue.
     Batch(Vec<Message>),
-    /// An event of EventBridge, from a rule whose target the function is. Whether it is one is seen later.
+    /// An event of EventBridge, from a rule whose target is the function. It is not checked yet.
     Direct(Value),
     /// `{"action": "reconcile"}`, from a schedule.
     Reconcile,
@@ -24,48 +23,28 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message(Value);
 
-/// A message in which no event can be.
+/// A message that cannot hold an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedMessage {
-    /// It is from somewhere else.
     #[error("the message is from {0}: expected one from \"aws:sqs\"")]
     Source(String),
     #[error("the message has no body")]
     Body,
 }
 
-/// The function's answer.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub enum Answer {
-    /// To messages: no more than SQS understands. What was decided is in the log.
-    Batch(BatchAnswer),
-    Direct(EventResponse),
-    Reconcile {
-        tokens: usize,
-        deleted: usize,
-        /// Whether all was done. If not, the next reconciles, which start elsewhere, do the rest.
-        complete: bool,
-        /// Those that do not stay, as far as there is room.
-        decided: Vec<TokenResponse>,
-    },
-}
-
-/// Which messages come again.
+/// The messages to be delivered again.
 ///
 /// AWS: [partial batch responses](https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchAnswer {
-    /// The messages that failed.
     pub batch_item_failures: Vec<ItemFailure>,
 }
 
-/// A message that comes again.
+/// A message to be delivered again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ItemFailure {
-    /// The message's id.
     pub item_identifier: String,
 }
 
@@ -74,12 +53,11 @@ pub struct ItemFailure {
 #[error("a message failed and has no id to report, so the whole batch must come again")]
 pub struct Unreportable;
 
-/// An event that is none of these.
+/// An event with invalid `Records`, or with an unknown action.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownEvent {
     #[error("`Records` is {0}: expected a list")]
     Records(Value),
-    /// The action is none of ours.
     #[error("action is {0}: expected \"reconcile\"")]
     Action(Value),
 }
@@ -101,13 +79,13 @@ impl TryFrom<Value> for Event {
     }
 }
 
-/// Whether it does not say that it is an event.
+/// Returns whether an object is a call, not an event.
 fn is_call(object: &Map<String, Value>) -> bool {
     !object.contains_key("source")
 }
 
 impl Message {
-    /// Its id, by which its failure is reported; `None` if it has none that could be.
+    /// The id by which a failure is reported; `None` if it is missing or empty.
     pub fn id(&self) -> Option<&str> {
         self.0["messageId"].as_str().filter(|id| !id.is_empty())
     }
@@ -122,20 +100,18 @@ impl Message {
     }
 }
 
-/// Why a message has no event in it.
+/// Why a message holds no event.
 #[derive(Debug, thiserror::Error)]
 pub enum NoEvent {
-    /// It could have none.
     #[error(transparent)]
     Message(#[from] MalformedMessage),
-    /// What is in it is none.
     #[error(transparent)]
     Event(#[from] MalformedEvent),
 }
 
 impl BatchAnswer {
-    /// Names each failed message. An identifier that is null or empty would fail the whole batch anyway, and
-    /// without a reason that anyone could read.
+    /// Names each failed message. A null or empty identifier would make SQS deliver the whole batch again without a readable
+    /// error.
     pub(crate) fn of<'a>(failures: impl IntoIterator<Item = &'a Message>) -> Result<Self, Unreportable> {
         let failure = |message: &'a Message| Some(ItemFailure { item_identifier: message.id()?.to_owned() });
         let failures = failures.into_iter().map(failure).collect::<Option<_>>();

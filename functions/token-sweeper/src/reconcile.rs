@@ -1,5 +1,5 @@
-//! The reconcile: tokens that no event told of. It goes through all of them, deletes those that have expired
-//! and that TTL has not taken, and asks EMR for clusters that have ended without a word.
+//! The reconcile: it goes through all tokens, deletes those that have expired and that TTL has not deleted yet, and asks
+//! EMR for clusters that have ended without an event.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -9,7 +9,7 @@ use std::{
 
 use serde::Serialize;
 use tidegate_aws::{
-    concurrent::{for_each, within},
+    concurrent::{concurrently, within},
     emr::{Clusters, is_cluster_id},
     error::{CallError, causes},
     tokens::{Page, SEGMENTS},
@@ -21,7 +21,7 @@ use tidegate_domain::{
 };
 use tokio::time::Instant;
 
-use crate::{event::Answer, handler::TokenSweeper, report::Report};
+use crate::{TokenSweeper, report::SweepReport};
 
 /// The most clusters that one reconcile asks for, one after the other: EMR answers few calls a second.
 ///
@@ -35,27 +35,39 @@ const MOST_FAILED_IN_A_ROW: usize = 3;
 /// another.
 pub const INTERVAL: Duration = Duration::from_mins(15);
 
-/// The most tokens that a response lists, because a response may have 6 MB.
+/// The most tokens that an answer lists, because a response may have 6 MB.
 ///
 /// AWS: [Lambda quotas](https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html).
-const MAX_RESPONSES: usize = 1_000;
+const MAX_DECISIONS: usize = 1_000;
 
 #[derive(Debug)]
 pub struct Reconciled {
-    pub report: Report,
-    /// Whether the reconcile came to the end of the table, asked for all clusters that it met, and deleted all
-    /// that it was to.
+    pub report: SweepReport,
+    /// Whether the reconcile read the whole table, asked for all clusters that it found, and deleted every token that it
+    /// selected.
     pub complete: bool,
     /// The tokens that do not stay; the first 1,000.
-    pub decided: Vec<TokenResponse>,
+    pub decided: Vec<TokenDecision>,
     /// Why the table could not be read on.
     pub error: Option<CallError>,
+}
+
+/// The answer to the schedule's call.
+#[derive(Debug, Serialize)]
+pub struct ReconcileAnswer {
+    /// Tokens that the reconcile looked at.
+    pub tokens: usize,
+    pub deleted: usize,
+    /// Whether all was done. If not, the next reconciles, which start elsewhere, do the rest.
+    pub complete: bool,
+    /// The first 1,000 tokens that do not stay.
+    pub decided: Vec<TokenDecision>,
 }
 
 /// What was decided on a token that does not stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TokenResponse {
+pub struct TokenDecision {
     pub coordinate: String,
     /// The reservation that became the token.
     pub reservation: String,
@@ -69,7 +81,7 @@ impl TokenSweeper {
     /// Goes through the tokens at the moment `now`, until the end or the `deadline`. Each token is deleted on the
     /// condition that the reason holds still: a reconcile may run beside another, and stop anywhere.
     pub async fn reconcile(&self, now: EpochMillis, deadline: Instant) -> Reconciled {
-        let mut run = Reconciled { report: Report::default(), complete: false, decided: Vec::new(), error: None };
+        let mut run = Reconciled { report: SweepReport::default(), complete: false, decided: Vec::new(), error: None };
         let began = Instant::now();
         // Neither reading nor asking takes the time of what follows it.
         let until = match self.clusters {
@@ -83,7 +95,7 @@ impl TokenSweeper {
             let answers = self.ask(emr, &clusters, now, until, &mut run).await;
             let resource = |token: &Token| answers.get(&token.resource).copied().unwrap_or(Resource::Unknown);
             let to_delete = run.select_for_deletion(clusters, |token| sweep::reconcile(token, resource(token), now));
-            self.carry_out(&to_delete, now, deadline, &mut run).await;
+            self.delete_selected(&to_delete, now, deadline, &mut run).await;
         }
         run.complete &= run.report.not_deleted == 0;
         run.report.incomplete = usize::from(!run.complete);
@@ -101,7 +113,7 @@ impl TokenSweeper {
                 let page = match within(deadline, self.tokens.page(segment, after)).await {
                     Ok(page) => page,
                     Err(error) => {
-                        // Time that was up after some pages is no error.
+                        // A deadline that passes after some pages is not an error.
                         let is_error = run.report.pages == 0 || !matches!(error, CallError::Deadline);
                         run.error = Some(error).filter(|_| is_error);
                         return clusters;
@@ -118,7 +130,7 @@ impl TokenSweeper {
         clusters
     }
 
-    /// Deletes the tokens of a page that have expired; those of clusters of which EMR may know more.
+    /// Deletes the tokens of a page that have expired, and returns those of clusters, for which EMR is asked.
     async fn reconcile_page(
         &self,
         page: &Page,
@@ -136,7 +148,7 @@ impl TokenSweeper {
         let asks = |token: &Token| self.clusters.is_some() && !token.is_expired(now) && is_cluster_id(&token.resource);
         let (clusters, others): (Vec<_>, Vec<_>) = page.tokens.iter().cloned().partition(asks);
         let to_delete = run.select_for_deletion(others, |token| sweep::reconcile(token, Resource::Unknown, now));
-        self.carry_out(&to_delete, now, deadline, run).await;
+        self.delete_selected(&to_delete, now, deadline, run).await;
         clusters
     }
 
@@ -180,7 +192,7 @@ impl TokenSweeper {
         answers
     }
 
-    async fn carry_out(
+    async fn delete_selected(
         &self,
         to_delete: &[(Token, Reason)],
         now: EpochMillis,
@@ -195,18 +207,19 @@ impl TokenSweeper {
             return;
         }
         let mut removals = Removals::default();
-        for ((token, reason), removal) in
-            for_each((self, now), to_delete, Self::delete, deadline, self.concurrency).await
-        {
+        let deletions = concurrently(to_delete, self.concurrency, |(token, reason)| async move {
+            (token, *reason, self.delete(token, *reason, now, deadline).await)
+        });
+        for (token, reason, removal) in deletions.await {
             match removal {
                 Ok(removal) => {
                     removals.count(removal);
-                    run.record(token, *reason, name(removal));
+                    run.record(token, reason, name(removal));
                 }
                 Err(error) => {
                     run.report.not_deleted += 1;
                     tracing::warn!(resource = token.resource, error = causes(&error), "token not deleted");
-                    run.record(token, *reason, "failed");
+                    run.record(token, reason, "failed");
                 }
             }
         }
@@ -215,16 +228,12 @@ impl TokenSweeper {
 }
 
 impl Reconciled {
-    pub fn response(&self) -> Answer {
-        Answer::Reconcile {
-            tokens: self.report.tokens,
-            deleted: self.report.deleted,
-            complete: self.complete,
-            decided: self.decided.clone(),
-        }
+    pub fn answer(self) -> ReconcileAnswer {
+        let Self { report, complete, decided, .. } = self;
+        ReconcileAnswer { tokens: report.tokens, deleted: report.deleted, complete, decided }
     }
 
-    /// Decides on tokens, and counts; those that go.
+    /// Decides on tokens, counts them, and returns those to be deleted.
     fn select_for_deletion(
         &mut self,
         tokens: Vec<Token>,
@@ -252,8 +261,8 @@ impl Reconciled {
         let (coordinate, reservation) = (token.key.coordinate.clone(), token.key.reservation.clone());
         let resource = token.resource.clone();
         tracing::info!(coordinate, reservation, resource, decision, why, "token reconciled");
-        if self.decided.len() < MAX_RESPONSES {
-            self.decided.push(TokenResponse { coordinate, reservation, resource, decision, why });
+        if self.decided.len() < MAX_DECISIONS {
+            self.decided.push(TokenDecision { coordinate, reservation, resource, decision, why });
         }
     }
 }

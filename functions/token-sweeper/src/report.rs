@@ -1,9 +1,14 @@
 //! What one invocation did, in numbers.
 
+use std::collections::BTreeMap;
+
 use metrique::{unit::Count, unit_of_work::metrics};
 use tidegate_domain::sweep::{Outcome, Removals};
 
-use crate::decision::{Decision, Failure};
+use crate::{
+    decision::{Decision, EventDecision, Failure},
+    removal::Removed,
+};
 
 /// The counts that are CloudWatch metrics: those of the alarms and the dashboard.
 pub const METRICS: [&str; 6] = ["Ended", "Early", "Untracked", "Failed", "Deleted", "Forgotten"];
@@ -15,22 +20,22 @@ tidegate_lambda::report! {
     /// `untracked`, `dry_run`, `refused` and `failed`. Every token of a reconcile is in exactly one of
     /// `kept`, `expired` and `forgotten`. Every token that was to be deleted is in exactly one of `deleted`,
     /// `already_gone`, `changed`, `would_delete` and `not_deleted`.
-    pub struct Report {
+    pub struct SweepReport {
         /// Events delivered.
         events,
         /// Malformed messages and events.
         malformed,
-        /// Events of which no processor can say what has ended.
+        /// Events from which no processor can tell what has ended.
         unprocessable,
-        /// Events that are no end, by their processor's pattern.
+        /// Events that are not ends, by their processor's pattern.
         no_end,
         /// Ends whose resource had tokens that were deleted.
         ended,
         /// Ends whose resource had tokens, which were gone or another's by then.
         gone,
-        /// Ends without a token, too young to say that none will come: from a queue, they come again.
+        /// Ends without a token, too recent to rule out that one is still written: a queue delivers them again.
         early,
-        /// Ends without a token that are old enough: nobody counts what has ended.
+        /// Ends without a token that are old enough: no token of the resource counts.
         untracked,
         /// Ends whose resource has tokens that a dry run leaves.
         dry_run,
@@ -38,7 +43,7 @@ tidegate_lambda::report! {
         refused,
         /// Ends for which a call did not succeed.
         failed,
-        /// Events of a resource that the same batch has already told of: they cost no call.
+        /// Events of a resource that another event of the same batch names: they cost no call.
         repeated,
         /// Pages of the table that the reconcile read.
         pages,
@@ -50,13 +55,13 @@ tidegate_lambda::report! {
         expired,
         /// Of these, tokens whose resource has ended without an event.
         forgotten,
-        /// Of these, tokens of which nobody can read when they expire: only an end takes them.
+        /// Of these, tokens without a readable expiry: only an end deletes them.
         undated,
-        /// Items that are no tokens.
+        /// Items that are not valid tokens.
         corrupt,
         /// Tokens that were deleted.
         deleted,
-        /// Tokens that somebody else deleted first.
+        /// Tokens that another writer deleted first.
         already_gone,
         /// Tokens that were given another resource or extended since they were seen: they stay.
         changed,
@@ -70,14 +75,29 @@ tidegate_lambda::report! {
         clusters_unknown,
         /// Times that it did not answer; it was not asked for others then.
         clusters_failed,
-        /// Reconciles that did not come to their end: time was up, or a call failed.
+        /// Reconciles that did not finish: time was up, or a call failed.
         incomplete,
     }
 }
 
-impl Report {
-    /// Counts what was decided on an event.
-    pub(crate) fn count(&mut self, decision: &Decision) {
+impl SweepReport {
+    /// Counts what was decided on events, and what became of the tokens of their resources.
+    pub(crate) fn of(decided: &[EventDecision], removed: &BTreeMap<String, Removed>) -> Self {
+        let ends = decided.iter().filter(|decided| decided.about.resource.is_some()).count();
+        let mut report = Self { repeated: ends - removed.len(), ..Self::default() };
+        for EventDecision { decision, .. } in decided {
+            report.count(decision);
+        }
+        for Removed { removals, kept, not_deleted, corrupt, .. } in removed.values() {
+            report.count_removals(removals);
+            report.would_delete += kept;
+            report.not_deleted += not_deleted;
+            report.corrupt += corrupt;
+        }
+        report
+    }
+
+    fn count(&mut self, decision: &Decision) {
         self.events += 1;
         match decision {
             Decision::NoEnd => self.no_end += 1,

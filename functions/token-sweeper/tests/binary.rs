@@ -2,18 +2,16 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::{fs, path::Path};
-
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
 use tidegate_aws::{
     clock,
     schema::tokens::{EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID},
-    table::tokens::{self, TokenTables},
+    table::{self, TokenTables},
 };
 use tidegate_sandbox::{
     process::{Binary, Process},
-    runtime_api::{Answer, RuntimeApi},
+    runtime_api::RuntimeApi,
 };
 
 const BINARY: Binary = Binary { name: "token-sweeper", path: env!("CARGO_BIN_EXE_token-sweeper") };
@@ -25,7 +23,7 @@ const CLUSTER: &str = "j-1YONHTCP3YZKC";
 async fn start(variables: &[(&str, &str)]) -> Process {
     let variables: Vec<_> = variables.iter().copied().chain([BASE]).collect();
     let function = BINARY.start(RuntimeApi::start().await.unwrap(), &variables).await.unwrap();
-    tokens::create(&function.services.dynamodb, &TokenTables::of(BASE.1)).await.unwrap();
+    table::create_token_tables(&function.services.dynamodb, &TokenTables::of(BASE.1)).await.unwrap();
     function
 }
 
@@ -51,32 +49,8 @@ async fn left(function: &Process) -> Vec<String> {
     left
 }
 
-/// The event must be answered with `expect`.
-async fn check(function: &mut Process, event: &Value, expect: Value) -> Answer {
-    let (answer, body) = function.invoke(event).await.unwrap();
-    assert_eq!(body, expect);
-    answer
-}
-
-/// The event must fail with a message that holds each part of `expect`, and the process must live.
-async fn check_failure(function: &mut Process, event: &Value, expect: &[&str]) {
-    check_message(&function.failure(event).await.unwrap(), expect);
-}
-
-/// The process must end with an error that holds each part of `expect`, before it asks anybody for anything.
-async fn check_refused(variables: &[(&str, &str)], expect: &[&str]) {
-    check_message(&BINARY.refusal(variables).await.unwrap(), expect);
-}
-
-fn check_message(message: &str, expect: &[&str]) {
-    for part in expect {
-        assert!(message.contains(part), "{message:?} does not say {part:?}");
-    }
-}
-
 fn event(name: &str) -> Value {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    serde_json::from_slice(&fs::read(root.join("events/token-sweeper").join(name)).unwrap()).unwrap()
+    BINARY.payload(name).unwrap()
 }
 
 fn failures(messages: &[&Value]) -> Value {
@@ -103,11 +77,11 @@ async fn an_end_takes_its_tokens_and_is_told() {
     put(&function, "r-1", CLUSTER, 60).await;
     put(&function, "r-2", CLUSTER, 60).await;
     put(&function, "r-3", "j-RUNNING", 60).await;
-    check(&mut function, &event("emr-cluster.json"), response("deleted", "the resource has ended", 2)).await;
+    function.check(&event("emr-cluster.json"), response("deleted", "the resource has ended", 2)).await;
     assert_eq!(left(&function).await, ["r-3"]);
     // The payload is of long ago, so nothing is waited for.
     let untracked = response("untracked", "no token, and none is to be expected", 0);
-    check(&mut function, &event("emr-cluster.json"), untracked).await;
+    function.check(&event("emr-cluster.json"), untracked).await;
 }
 
 #[tokio::test]
@@ -117,16 +91,16 @@ async fn a_batch_is_answered_with_the_messages_that_come_again() {
     let batch = event("batch-with-strays.json");
     let ids = ids(&batch);
     // The cluster has a token; the Glue job may still get one.
-    check(&mut function, &batch, failures(&ids[3..])).await;
+    function.check(&batch, failures(&ids[3..])).await;
     assert!(left(&function).await.is_empty());
-    check(&mut function, &event("empty.json"), failures(&[])).await;
+    function.check(&event("empty.json"), failures(&[])).await;
 }
 
 #[tokio::test]
 async fn all_kinds_of_events_in_a_batch_are_done_with() {
     let mut function = start(&[]).await;
     put(&function, "r-1", CLUSTER, 60).await;
-    check(&mut function, &event("batch.json"), failures(&[])).await;
+    function.check(&event("batch.json"), failures(&[])).await;
     assert!(left(&function).await.is_empty());
 }
 
@@ -147,7 +121,7 @@ async fn a_dry_run_deletes_nothing() {
     put(&function, "ended", CLUSTER, 60).await;
     put(&function, "expired", "j-1", -1).await;
     let found = response("would-delete", "the resource has ended; a dry run leaves its tokens (1)", 0);
-    check(&mut function, &event("emr-cluster.json"), found).await;
+    function.check(&event("emr-cluster.json"), found).await;
     let (_, answer) = function.invoke(&event("reconcile.json")).await.unwrap();
     assert_eq!((&answer["deleted"], &answer["decided"][0]["decision"]), (&json!(0), &json!("would-delete")));
     assert_eq!(left(&function).await, ["ended", "expired"]);
@@ -156,15 +130,15 @@ async fn a_dry_run_deletes_nothing() {
 #[tokio::test]
 async fn a_stray_is_an_error_and_the_process_lives() {
     let mut function = start(&[]).await;
-    check_failure(&mut function, &event("unknown-source.json"), &["no processor", "\"my.jobs\""]).await;
-    check_failure(&mut function, &event("without-source.json"), &["no source"]).await;
-    check_failure(&mut function, &event("glue-job-without-id.json"), &["\"glue-job\"", "detail.jobRunId"]).await;
-    check_failure(&mut function, &json!({"action": "recon"}), &["\"recon\"", "\"reconcile\""]).await;
-    check_failure(&mut function, &json!(7), &["a number", "expected an object"]).await;
+    function.check_failure(&event("unknown-source.json"), &["no processor", "\"my.jobs\""]).await;
+    function.check_failure(&event("without-source.json"), &["no source"]).await;
+    function.check_failure(&event("glue-job-without-id.json"), &["\"glue-job\"", "detail.jobRunId"]).await;
+    function.check_failure(&json!({"action": "recon"}), &["\"recon\"", "\"reconcile\""]).await;
+    function.check_failure(&json!(7), &["a number", "expected an object"]).await;
     // Nothing tells the event source mapping which message that is, so the batch must come again.
     let nameless = json!({"Records": [{"eventSource": "aws:sqs", "body": "{}"}]});
-    check_failure(&mut function, &nameless, &["no id", "whole batch"]).await;
-    check(&mut function, &event("empty.json"), failures(&[])).await;
+    function.check_failure(&nameless, &["no id", "whole batch"]).await;
+    function.check(&event("empty.json"), failures(&[])).await;
 }
 
 #[tokio::test]
@@ -173,7 +147,7 @@ async fn the_log_is_json_and_tells_what_was_decided_on_each_message_and_why() {
     put(&function, "r-1", CLUSTER, 60).await;
     let batch = event("batch-with-strays.json");
     let ids = ids(&batch);
-    let answer = check(&mut function, &batch, failures(&ids[3..7])).await;
+    let answer = function.check(&batch, failures(&ids[3..7])).await;
 
     let log = function.log().await.unwrap();
     let about = |id: &Value| log.iter().filter(|line| line["message_id"] == *id).collect::<Vec<_>>();
@@ -198,11 +172,14 @@ async fn the_log_is_json_and_tells_what_was_decided_on_each_message_and_why() {
 
 #[tokio::test]
 async fn a_wrong_environment_is_refused() {
-    check_refused(&[], &["NON_FUNGIBLE_TABLE", "not set"]).await;
-    check_refused(&[("NON_FUNGIBLE_TABLE", "tokens")], &["NON_FUNGIBLE_RES_INDEX", "not set"]).await;
-    check_refused(&[BASE, ("MISSING_TOKEN_GRACE_SECONDS", "2m")], &["MISSING_TOKEN_GRACE_SECONDS", "\"2m\""]).await;
-    check_refused(&[BASE, ("DRY_RUN", "yes")], &["DRY_RUN", "\"yes\""]).await;
+    BINARY.check_refusal(&[], &["NON_FUNGIBLE_TABLE", "not set"]).await;
+    BINARY.check_refusal(&[("NON_FUNGIBLE_TABLE", "tokens")], &["NON_FUNGIBLE_RES_INDEX", "not set"]).await;
+    BINARY
+        .check_refusal(&[BASE, ("MISSING_TOKEN_GRACE_SECONDS", "2m")], &["MISSING_TOKEN_GRACE_SECONDS", "\"2m\""])
+        .await;
+    BINARY.check_refusal(&[BASE, ("DRY_RUN", "yes")], &["DRY_RUN", "\"yes\""]).await;
     let processors = r#"[{"name": "jobs", "source": "my.jobs"}]"#;
-    check_refused(&[BASE, ("EVENT_PROCESSORS", processors)], &["EVENT_PROCESSORS", "jobs", "id-path", "required"])
+    BINARY
+        .check_refusal(&[BASE, ("EVENT_PROCESSORS", processors)], &["EVENT_PROCESSORS", "jobs", "id-path", "required"])
         .await;
 }

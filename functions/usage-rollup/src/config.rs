@@ -2,10 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use tidegate_aws::settings::{self, ConfigError, Settings};
+use tidegate_aws::settings::{ConfigError, Settings};
 use tidegate_domain::window::{UnknownWindow, Window};
 
-/// What the function is told by its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// `TABLE_NAME`: the bucket table, which also holds the snapshots. Required.
@@ -14,18 +13,13 @@ pub struct Config {
     pub windows: Vec<Window>,
     /// `SNAPSHOT_TTL_DAYS`: days for which a snapshot is kept after its period has ended. Default 90.
     pub retention_days: u16,
-    /// `DEAD_LETTER_QUEUE_URL`: where undecodable records are parked. Without it, they are failures.
+    /// `DEAD_LETTER_QUEUE_URL`: the queue for records that cannot be processed. Without it, such a record fails.
     pub dead_letter_queue: Option<String>,
     /// `WRITE_CONCURRENCY`: how many snapshots are written at the same time. Default 32.
     pub concurrency: NonZeroUsize,
 }
 
 impl Config {
-    /// Reads the process's environment.
-    pub fn from_env() -> Result<Self, ConfigError> {
-        Self::read(settings::variable)
-    }
-
     /// Reads variables by `lookup`. An empty variable counts as not set.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let settings = Settings::new(lookup);

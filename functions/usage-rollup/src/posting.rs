@@ -1,103 +1,107 @@
-//! The postings of a batch: each is written within a time of its own.
+//! Posts the usage in some changes: folds it by snapshot, writes each snapshot, and parks the records of postings that
+//! the table will never accept.
 
-use std::{panic::AssertUnwindSafe, time::Duration};
+use std::{collections::HashMap, num::NonZeroUsize};
 
-use futures::FutureExt as _;
 use tidegate_aws::{
-    concurrent::for_each,
-    error::{CallError, causes},
-    snapshots::{self, Outcome, Receipt},
+    batch::{FailedRecord, park_all},
+    concurrent::concurrently,
+    dead_letters::{DeadLetter, DeadLetterQueue},
+    error::causes,
+    snapshots::{self, PostError, Snapshots},
+    stream::{StreamEvent, sequence_number},
 };
 use tidegate_domain::{
     bucket::BucketChange,
     sequence::SequenceNumber,
     usage::{self, Posting},
+    window::Window,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
-use crate::{handler::UsageRollup, refusal::Refusal, report::Report};
+use crate::{report::BatchResult, snapshot_write::write};
 
-/// The most time for one posting. A throttled partition must not take the time of the others; its posting is
-/// delivered again.
-const POSTING_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How the postings of some changes ended.
-pub(crate) struct Posted<'a> {
-    pub(crate) report: Report,
-    /// Of each posting that is delivered again, the lowest sequence number.
-    pub(crate) failures: Vec<Option<SequenceNumber>>,
-    /// Postings that their snapshots will never take.
-    pub(crate) refusals: Vec<Refusal<'a>>,
+/// Posts changes of one event.
+pub(crate) struct Poster<'p> {
+    pub(crate) event: &'p StreamEvent,
+    pub(crate) windows: &'p [Window],
+    pub(crate) snapshots: &'p Snapshots,
+    pub(crate) dead_letters: Option<&'p DeadLetterQueue>,
+    pub(crate) concurrency: NonZeroUsize,
+    /// What is not done by this time has failed.
+    pub(crate) deadline: Instant,
 }
 
-/// A posting that failed, wholly or in part.
-struct NotPosted<'a> {
-    error: CallError,
-    unposted: Vec<Posting<'a>>,
+/// Postings that a snapshot will never accept, and why.
+struct Rejection<'a> {
+    postings: Vec<Posting<'a>>,
+    reason: String,
 }
 
-impl UsageRollup {
-    /// Posts the usage in some changes, some postings at the same time.
-    pub(crate) async fn post_all<'a>(&self, changes: &[BucketChange<'a>], deadline: Instant) -> Posted<'a> {
-        let postings = usage::fold(changes, &self.windows);
-        let mut report =
-            Report { postings: postings.len(), unused: changes.len() - used(&postings), ..Report::default() };
-        let (mut failures, mut refusals) = (Vec::new(), Vec::new());
-        for (posting, result) in for_each(self, &postings, Self::post_one, deadline, self.concurrency).await {
-            let NotPosted { error, unposted } = match result {
+impl Poster<'_> {
+    /// Posts the usage in some changes.
+    pub(crate) async fn post(&self, changes: &[BucketChange<'_>]) -> BatchResult {
+        let postings = usage::fold(changes, self.windows);
+        let mut result = BatchResult::default();
+        result.report.postings = postings.len();
+        result.report.unused = changes.len() - used(&postings);
+        let mut rejections = Vec::new();
+        let write = |posting| async move { (posting, write(self.snapshots, posting, self.deadline).await) };
+        for (posting, written) in concurrently(&postings, self.concurrency, write).await {
+            let PostError { source, unposted } = match written {
                 Ok(receipt) => {
-                    report.count(receipt);
+                    result.report.count_posted(receipt);
                     continue;
                 }
-                Err(not_posted) => not_posted,
+                Err(error) => error,
             };
-            let (snapshot, reason) = (snapshots::describe(posting.snapshot()), causes(&error));
-            if error.is_retryable() {
-                report.failed += 1;
+            let (snapshot, reason) = (snapshots::describe(posting.snapshot()), causes(&source));
+            if source.is_retryable() {
+                result.report.failed += 1;
                 tracing::warn!(snapshot, error = reason, "posting failed");
-                failures.push(unposted.iter().flat_map(Posting::sequences).min());
+                result.failures.push(unposted.iter().flat_map(Posting::sequences).min());
             } else {
-                report.refused += 1;
+                result.report.refused += 1;
                 tracing::error!(snapshot, error = reason, "posting refused");
-                refusals.push(Refusal { postings: unposted, reason });
+                rejections.push(Rejection { postings: unposted, reason });
             }
         }
-        Posted { report, failures, refusals }
+        let missing = self.missing_records(&rejections, result.failures.iter().flatten().min().copied());
+        result += park_all(self.dead_letters, &missing, self.deadline, self.concurrency).await;
+        result
     }
 
-    async fn post_one<'p, 'a>(
+    /// Returns the records that are missing from their snapshots, once for each snapshot, up to the first record that is
+    /// delivered again: from there on, another attempt follows.
+    fn missing_records(
         &self,
-        posting: &'p Posting<'a>,
-        deadline: Instant,
-    ) -> (&'p Posting<'a>, Result<Receipt, NotPosted<'a>>) {
-        let now = Instant::now();
-        if now >= deadline {
-            // To begin thousands of calls would take longer than is left for the answer.
-            return (posting, Err(NotPosted { error: CallError::Deadline, unposted: vec![posting.clone()] }));
+        rejections: &[Rejection<'_>],
+        redelivered_from: Option<SequenceNumber>,
+    ) -> Vec<FailedRecord<'_>> {
+        if rejections.is_empty() {
+            return Vec::new();
         }
-        let deadline = deadline.min(now + POSTING_TIMEOUT);
-        let post = AssertUnwindSafe(self.snapshots.post(posting)).catch_unwind();
-        let result = match timeout_at(deadline, post).await {
-            Ok(Ok(Ok(receipt))) => Ok(receipt),
-            Ok(Ok(Err(error))) => Err(NotPosted { error: error.source.into(), unposted: error.unposted }),
-            Ok(Err(_)) => self.after_panic(posting, deadline).await,
-            Err(_) => Err(NotPosted { error: CallError::Deadline, unposted: vec![posting.clone()] }),
-        };
-        (posting, result)
-    }
-
-    /// A posting that panicked will panic again, so its records must be parked: those that the snapshot does not hold.
-    async fn after_panic<'a>(&self, posting: &Posting<'a>, deadline: Instant) -> Result<Receipt, NotPosted<'a>> {
-        let missing = AssertUnwindSafe(self.snapshots.missing(posting)).catch_unwind();
-        match timeout_at(deadline, missing).await {
-            Ok(Ok(Ok(None))) => Ok(Receipt { outcome: Outcome::AlreadyPosted, writes: 0 }),
-            Ok(Ok(Ok(Some(missing)))) => Err(NotPosted { error: CallError::Panicked, unposted: vec![missing] }),
-            _ => Err(NotPosted { error: CallError::Unproven, unposted: vec![posting.clone()] }),
+        let records = self.event.records.iter().map(|record| record.get());
+        let records: HashMap<_, _> = records.filter_map(|record| Some((sequence_number(record)?, record))).collect();
+        let mut missing_records = Vec::new();
+        for Rejection { postings, reason } in rejections {
+            for posting in postings {
+                let snapshot = snapshots::describe(posting.snapshot());
+                let final_ones =
+                    posting.sequences().filter(|sequence| redelivered_from.is_none_or(|from| *sequence < from));
+                let missing = final_ones.filter_map(|sequence| Some((sequence, *records.get(&sequence)?)));
+                missing_records.extend(missing.map(|(sequence, record)| FailedRecord {
+                    changes_before: 0,
+                    sequence: Some(sequence),
+                    dead_letter: DeadLetter { record, reason: reason.clone(), snapshot: Some(snapshot.clone()) },
+                }));
+            }
         }
+        missing_records
     }
 }
 
-/// How many changes the postings count. Each has a part in one posting of every window.
+/// Returns how many changes the postings count. Each change is in one posting of every window.
 fn used(postings: &[Posting<'_>]) -> usize {
     let window = |posting: &Posting<'_>| posting.snapshot().period.window();
     let Some(first) = postings.first().map(window) else { return 0 };

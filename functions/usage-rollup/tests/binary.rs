@@ -2,13 +2,11 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::{fs, path::Path};
-
 use serde_json::{Value, json};
 use tidegate_domain::time::EpochMillis;
 use tidegate_sandbox::{
     process::{Binary, Process},
-    runtime_api::{Answer, RuntimeApi},
+    runtime_api::RuntimeApi,
     usage_totals::UsageTotals,
 };
 
@@ -27,28 +25,13 @@ async fn start(variables: &[(&str, &str)]) -> Process {
     start_on(RuntimeApi::start().await.unwrap(), variables).await
 }
 
-/// The event must be answered with `expect`.
-async fn check(function: &mut Process, event: &Value, expect: Value) -> Answer {
-    let (answer, body) = function.invoke(event).await.unwrap();
-    assert_eq!(body, expect);
-    answer
-}
-
-/// The message must hold each part.
-fn check_message(message: &str, expect: &[&str]) {
-    for part in expect {
-        assert!(message.contains(part), "{message:?} does not say {part:?}");
-    }
-}
-
 async fn snapshots(function: &Process) -> usize {
     let services = &function.services;
     UsageTotals::read(&services.dynamodb, &services.table).await.unwrap().iter().count()
 }
 
 fn event(name: &str) -> Value {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    serde_json::from_slice(&fs::read(root.join("events/usage-rollup").join(name)).unwrap()).unwrap()
+    BINARY.payload(name).unwrap()
 }
 
 fn success() -> Value {
@@ -58,14 +41,14 @@ fn success() -> Value {
 #[tokio::test]
 async fn a_batch_becomes_snapshots() {
     let mut function = start(&[]).await;
-    check(&mut function, &event("batch.json"), success()).await;
+    function.check(&event("batch.json"), success()).await;
     assert_eq!(snapshots(&function).await, 12);
 }
 
 #[tokio::test]
 async fn success_is_one_line_without_names() {
     let mut function = start(&[]).await;
-    let answer = check(&mut function, &event("batch.json"), success()).await;
+    let answer = function.check(&event("batch.json"), success()).await;
     let log = function.log().await.unwrap();
     let [line] = &log[..] else { panic!("{log:#?}") };
     assert_eq!((&line["function_request_id"], &line["Posted"]), (&json!(answer.request_id), &json!(12)));
@@ -76,24 +59,21 @@ async fn success_is_one_line_without_names() {
 async fn a_deadline_in_1970_is_none() {
     let deadline = EpochMillis::new(CARGO_LAMBDA_DEADLINE).unwrap();
     let mut function = start_on(RuntimeApi::start().await.unwrap().with_deadline(deadline), &[]).await;
-    check(&mut function, &event("batch.json"), success()).await;
+    function.check(&event("batch.json"), success()).await;
     assert_eq!(snapshots(&function).await, 12);
 }
 
 #[tokio::test]
 async fn the_next_invocation_succeeds_after_a_failure() {
     let mut function = start(&[]).await;
-    let message = function.failure(&json!({"hello": 1})).await.unwrap();
-    check_message(&message, &["missing field", "Records"]);
+    function.check_failure(&json!({"hello": 1}), &["missing field", "Records"]).await;
     // Nothing tells the event source mapping where such a record is, so the batch must come again.
-    let message = function.failure(&json!({"Records": [{"eventName": "MODIFY"}]})).await.unwrap();
-    check_message(&message, &["sequence number", "whole batch"]);
+    function.check_failure(&json!({"Records": [{"eventName": "MODIFY"}]}), &["sequence number", "whole batch"]).await;
     // Nor is anything of it right while the stream shows too little.
     let mut misconfigured = event("insert.json");
     misconfigured["Records"][0]["dynamodb"]["StreamViewType"] = json!("KEYS_ONLY");
-    let message = function.failure(&misconfigured).await.unwrap();
-    check_message(&message, &["misconfigured", "KEYS_ONLY", "NEW_AND_OLD_IMAGES"]);
-    check(&mut function, &event("batch.json"), success()).await;
+    function.check_failure(&misconfigured, &["misconfigured", "KEYS_ONLY", "NEW_AND_OLD_IMAGES"]).await;
+    function.check(&event("batch.json"), success()).await;
     assert_eq!(snapshots(&function).await, 12);
 }
 
@@ -104,9 +84,9 @@ async fn the_log_names_the_invocation_of_poison() {
         let event_with_poison = event("malformed-among-good.json");
         let sequence = &event_with_poison["Records"][1]["dynamodb"]["SequenceNumber"];
 
-        check(&mut function, &event("batch.json"), success()).await;
+        function.check(&event("batch.json"), success()).await;
         let failure = json!({"batchItemFailures": [{"itemIdentifier": sequence}]});
-        let answer = check(&mut function, &event_with_poison, failure).await;
+        let answer = function.check(&event_with_poison, failure).await;
 
         let log = function.log().await.unwrap();
         let about: Vec<_> = log.iter().filter(|line| line["sequence"] == *sequence).collect();
@@ -117,15 +97,12 @@ async fn the_log_names_the_invocation_of_poison() {
     }
 }
 
-/// The process must end with an error that holds `expect`, before it asks anybody for anything.
-async fn check_refused(variables: &[(&str, &str)], expect: &[&str]) {
-    check_message(&BINARY.refusal(variables).await.unwrap(), expect);
-}
-
 #[tokio::test]
 async fn a_wrong_environment_is_refused() {
     let table = ("TABLE_NAME", "limits");
-    check_refused(&[], &["TABLE_NAME", "not set"]).await;
-    check_refused(&[table, ("SNAPSHOT_WINDOWS", "hourly,weekly")], &["SNAPSHOT_WINDOWS", "\"hourly,weekly\""]).await;
-    check_refused(&[table, ("SNAPSHOT_TTL_DAYS", "ninety")], &["SNAPSHOT_TTL_DAYS", "\"ninety\""]).await;
+    BINARY.check_refusal(&[], &["TABLE_NAME", "not set"]).await;
+    BINARY
+        .check_refusal(&[table, ("SNAPSHOT_WINDOWS", "hourly,weekly")], &["SNAPSHOT_WINDOWS", "\"hourly,weekly\""])
+        .await;
+    BINARY.check_refusal(&[table, ("SNAPSHOT_TTL_DAYS", "ninety")], &["SNAPSHOT_TTL_DAYS", "\"ninety\""]).await;
 }

@@ -1,14 +1,8 @@
-//! Bucket items, as the keeper reads and writes them: each write on the condition that the item is still
-//! the one that was seen.
+//! Bucket items, as the keeper reads and writes them. Each write is conditional on what was read.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    ops::Range,
-};
+use std::{collections::BTreeMap, ops::Range};
 
-use aws_sdk_dynamodb::{
-    Client, error::ProvideErrorMetadata, operation::update_item::UpdateItemError, types::AttributeValue,
-};
+use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use tidegate_domain::{
     bucket::{BucketKey, Limit, Shard},
     refill::Refill,
@@ -18,7 +12,7 @@ use tidegate_domain::{
 };
 
 use crate::{
-    batch_get::batch_get,
+    dynamodb::{Item, batch_get, is_transaction_conflict},
     error::{StoreError, causes},
     expression::{Expression, number, text},
     image::image_of,
@@ -26,21 +20,13 @@ use crate::{
     transaction::Transaction,
 };
 
-pub(crate) type Item = HashMap<String, AttributeValue>;
+pub use crate::dynamodb::WriteOutcome;
 
 /// The bucket items of a table.
 #[derive(Clone, Debug)]
 pub struct Buckets {
     client: Client,
     table: String,
-}
-
-/// What became of a conditional write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Written,
-    /// The item has changed since it was read, or a transaction holds it. Nothing was written.
-    Lost,
 }
 
 /// The consistency of a read.
@@ -80,10 +66,10 @@ impl Buckets {
         key: &BucketKey<'_>,
         seen: &BucketState<'_>,
         refill: &Refill<'_>,
-    ) -> Result<Outcome, StoreError> {
-        let mut expression = as_seen(seen);
+    ) -> Result<WriteOutcome, StoreError> {
+        let mut expression = require_unchanged(seen);
         for (limit, state) in &seen.limits {
-            pin_terms(&mut expression, limit, &state.terms);
+            require_terms(&mut expression, limit, &state.terms);
         }
         expression.set(bucket::LAST_REFILL, number(&refill.until));
         for (limit, credit) in &refill.credits {
@@ -105,15 +91,15 @@ impl Buckets {
         key: &BucketKey<'_>,
         seen: &BucketState<'_>,
         alignment: &Alignment<'_>,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<WriteOutcome, StoreError> {
         let mut expression = Expression::default();
         let exists = expression.name(PK);
         expression.require(&format!("attribute_exists({exists})"));
-        pin_no_valid_until(&mut expression);
+        require_no_valid_until(&mut expression);
         for (limit, terms) in &alignment.terms {
-            // A client may have written newer terms meanwhile.
+            // A client may have written newer terms since the read.
             if let Some(state) = seen.limits.get(limit) {
-                pin_terms(&mut expression, limit, &state.terms);
+                require_terms(&mut expression, limit, &state.terms);
             }
             set_terms(&mut expression, limit, terms);
         }
@@ -138,24 +124,24 @@ impl Buckets {
         self.update(key, expression).await
     }
 
-    /// Gives a bucket, of which `shards` were read, all the shards of a plan: one transaction.
+    /// Gives a bucket all the shards of a plan, in one transaction. `shards` are those that were read.
     pub async fn increase_shards(
         &self,
         key: &BucketKey<'_>,
         shards: &Shards,
         plan: &Plan<'_>,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<WriteOutcome, StoreError> {
         let mut transaction = Transaction::new(&self.table);
         for split in &plan.splits {
             let (Some(zero), Some(donor)) = (&shards.zero, shards.states.get(&split.donor)) else {
-                return Ok(Outcome::Lost);
+                return Ok(WriteOutcome::Lost);
             };
-            let mut expression = as_seen(donor);
+            let mut expression = require_unchanged(donor);
             // The new shards get what the donor and shard 0 said when they were read.
             for (limit, state) in &donor.limits {
-                pin_terms(&mut expression, limit, &state.terms);
+                require_terms(&mut expression, limit, &state.terms);
             }
-            pin_switched_on(&mut expression);
+            require_switched_on(&mut expression);
             expression.set(bucket::SHARD_COUNT, number(&plan.shards.get()));
             for limit in split.gifts.keys() {
                 let given = split.given(limit);
@@ -173,26 +159,26 @@ impl Buckets {
             let mut expression = Expression::default();
             expression.set(bucket::SHARD_COUNT, number(&plan.shards.get()));
             expression.compare(bucket::SHARD_COUNT, "<", number(&plan.shards.get()));
-            pin_no_valid_until(&mut expression);
+            require_no_valid_until(&mut expression);
             transaction.update(item_key(&key.at(*shard)), expression)?;
         }
         transaction.send(&self.client).await
     }
 
-    /// Moves tokens from one shard of a bucket, of which `shards` were read, to another: one transaction.
+    /// Moves tokens from one shard of a bucket to another, in one transaction. `states` are those that were read.
     pub async fn move_tokens(
         &self,
         key: &BucketKey<'_>,
         states: &BTreeMap<Shard, BucketState<'_>>,
         Move { limit, from, settled, forfeited, to, tokens }: &Move<'_>,
-    ) -> Result<Outcome, StoreError> {
-        let (Some(giver), Some(taker)) = (states.get(from), states.get(to)) else { return Ok(Outcome::Lost) };
-        let mut give = as_seen(giver);
+    ) -> Result<WriteOutcome, StoreError> {
+        let (Some(giver), Some(taker)) = (states.get(from), states.get(to)) else { return Ok(WriteOutcome::Lost) };
+        let mut give = require_unchanged(giver);
         if let Some(settled) = settled {
             give.set(bucket::LAST_REFILL, number(&settled.until));
         }
         for (name, state) in &giver.limits {
-            pin_terms(&mut give, name, &state.terms);
+            require_terms(&mut give, name, &state.terms);
             let credit = settled.as_ref().and_then(|settled| settled.credits.get(name)).copied();
             let credit = credit.unwrap_or_default().get();
             let change = if name == limit { credit - tokens.get() - forfeited.get() } else { credit };
@@ -206,9 +192,9 @@ impl Buckets {
                 give.compare(attribute(name, bucket::TOKENS), "<=", number(&state.tokens));
             }
         }
-        let mut take = as_seen(taker);
-        let Some(limit_state) = taker.limits.get(limit) else { return Ok(Outcome::Lost) };
-        pin_terms(&mut take, limit, &limit_state.terms);
+        let mut take = require_unchanged(taker);
+        let Some(limit_state) = taker.limits.get(limit) else { return Ok(WriteOutcome::Lost) };
+        require_terms(&mut take, limit, &limit_state.terms);
         take.add(attribute(limit, bucket::TOKENS), number(tokens));
         take.compare(attribute(limit, bucket::TOKENS), "<=", number(&limit_state.tokens));
         let mut transaction = Transaction::new(&self.table);
@@ -235,16 +221,11 @@ impl Buckets {
         Ok(read)
     }
 
-    async fn update(&self, key: &BucketKey<'_>, expression: Expression) -> Result<Outcome, StoreError> {
+    async fn update(&self, key: &BucketKey<'_>, expression: Expression) -> Result<WriteOutcome, StoreError> {
         let update = expression.applied_to(self.client.update_item().table_name(&self.table));
         match update.set_key(Some(item_key(key))).send().await {
-            Ok(_) => Ok(Outcome::Written),
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(_)) => Ok(Outcome::Lost),
-                // Somebody's transaction holds the item.
-                Some(other) if other.code() == Some("TransactionConflictException") => Ok(Outcome::Lost),
-                _ => Err(StoreError::from_sdk("UpdateItem", error)),
-            },
+            Err(error) if is_transaction_conflict(&error) => Ok(WriteOutcome::Lost),
+            sent => WriteOutcome::of("UpdateItem", sent),
         }
     }
 }
@@ -275,27 +256,27 @@ impl Shards {
 
 /// The condition that an item was neither refilled nor split since it was seen, and has no `vu`, with which its
 /// clients mark it as theirs.
-fn as_seen(seen: &BucketState<'_>) -> Expression {
+fn require_unchanged(seen: &BucketState<'_>) -> Expression {
     let mut expression = Expression::default();
     expression.compare(bucket::LAST_REFILL, "=", number(&seen.last_refill));
     expression.compare(bucket::SHARD_COUNT, "=", number(&seen.shards.get()));
-    pin_no_valid_until(&mut expression);
+    require_no_valid_until(&mut expression);
     expression
 }
 
-fn pin_no_valid_until(expression: &mut Expression) {
+fn require_no_valid_until(expression: &mut Expression) {
     let name = expression.name(bucket::VALID_UNTIL);
     expression.require(&format!("attribute_not_exists({name})"));
 }
 
-fn pin_switched_on(expression: &mut Expression) {
+fn require_switched_on(expression: &mut Expression) {
     let (disabled, off) = (expression.name(bucket::DISABLED), expression.value(AttributeValue::Bool(false)));
     expression.require(&format!("(attribute_not_exists({disabled}) OR {disabled} = {off})"));
     let bypass = expression.name(bucket::BYPASS);
     expression.require(&format!("attribute_not_exists({bypass})"));
 }
 
-fn pin_terms(expression: &mut Expression, limit: &Limit<'_>, terms: &Terms) {
+fn require_terms(expression: &mut Expression, limit: &Limit<'_>, terms: &Terms) {
     expression.compare(attribute(limit, bucket::CAPACITY), "=", number(&terms.capacity));
     expression.compare(attribute(limit, bucket::REFILL_AMOUNT), "=", number(&terms.refill));
     expression.compare(attribute(limit, bucket::REFILL_PERIOD), "=", number(&terms.period));

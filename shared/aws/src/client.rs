@@ -7,8 +7,10 @@
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
+pub use aws_sdk_dynamodb::Client as DynamoDb;
 use aws_sdk_dynamodb::config::retry::{RetryPartition, TokenBucket};
 use aws_sdk_s3::config::{RequestChecksumCalculation, ResponseChecksumValidation};
+pub use aws_sdk_sqs::Client as Sqs;
 
 /// More attempts than fit before any Lambda deadline.
 const ATTEMPTS: u32 = 1000;
@@ -42,14 +44,14 @@ pub fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).operation_attempt_timeout(ATTEMPT_TIMEOUT).build()
 }
 
-pub fn dynamodb(config: &SdkConfig) -> aws_sdk_dynamodb::Client {
+pub fn dynamodb(config: &SdkConfig) -> DynamoDb {
     let config = aws_sdk_dynamodb::config::Builder::from(config).retry_partition(no_shared_quota("dynamodb")).build();
-    aws_sdk_dynamodb::Client::from_conf(config)
+    DynamoDb::from_conf(config)
 }
 
-pub fn sqs(config: &SdkConfig) -> aws_sdk_sqs::Client {
+pub fn sqs(config: &SdkConfig) -> Sqs {
     let config = aws_sdk_sqs::config::Builder::from(config).retry_partition(no_shared_quota("sqs")).build();
-    aws_sdk_sqs::Client::from_conf(config)
+    Sqs::from_conf(config)
 }
 
 /// A client of S3; `force_path_style` is for endpoints where a bucket has no host name of its own. A checksum is
@@ -66,8 +68,8 @@ pub fn s3(config: &SdkConfig, force_path_style: bool) -> aws_sdk_s3::Client {
     aws_sdk_s3::Client::from_conf(config)
 }
 
-/// The same client of S3, for reads of which each is one of many: it soon gives up what cannot be read.
-pub fn s3_reads(client: &aws_sdk_s3::Client) -> aws_sdk_s3::Client {
+/// The same client of S3, for many reads: it makes few attempts, because each read is only one of many.
+pub(crate) fn s3_reads(client: &aws_sdk_s3::Client) -> aws_sdk_s3::Client {
     let retries = client.config().retry_config().cloned().unwrap_or_else(retries).with_max_attempts(READ_ATTEMPTS);
     aws_sdk_s3::Client::from_conf(client.config().to_builder().retry_config(retries).build())
 }

@@ -14,7 +14,7 @@ pub fn now() -> Result<EpochMillis, OutOfCalendar> {
     EpochMillis::new(millis)
 }
 
-/// Kept back from an invocation's time for its answer: whoever is cut off cannot say what is done.
+/// Reserved for the answer: an invocation that is cut off cannot report what it has done.
 const RESERVE: Duration = Duration::from_millis(500);
 
 /// The time of an invocation whose deadline is not known.

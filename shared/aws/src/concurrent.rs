@@ -2,35 +2,25 @@
 
 use std::num::NonZeroUsize;
 
-use futures::{StreamExt as _, stream::FuturesUnordered};
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{CallError, StoreError};
 
-/// Makes a call for each item, `concurrency` of them at a time; the outputs in the order in which the
-/// calls end. `caller` is what every call needs, such as a client.
+/// Runs `call` for each item, `limit` calls at a time, and returns their outputs in the order in which the calls end. A
+/// call starts only when it is its turn.
 ///
-/// `call` is a function, not a closure, since a future that holds a generic closure is not known to be
-/// [`Send`].
-pub async fn for_each<'p, C: Copy, T, F: Future>(
-    caller: C,
-    items: &'p [T],
-    call: fn(C, &'p T, Instant) -> F,
-    deadline: Instant,
-    concurrency: NonZeroUsize,
-) -> Vec<F::Output> {
-    let mut calls = FuturesUnordered::new();
-    let mut outputs = Vec::with_capacity(items.len());
-    for item in items {
-        if calls.len() == concurrency.get() {
-            outputs.extend(calls.next().await);
-        }
-        calls.push(call(caller, item, deadline));
-    }
-    while let Some(output) = calls.next().await {
-        outputs.push(output);
-    }
-    outputs
+/// This is not an `async fn`: a future that holds a generic closure is not known to be [`Send`].
+pub fn concurrently<'a, I, F>(
+    items: I,
+    limit: NonZeroUsize,
+    call: impl FnMut(I::Item) -> F + Send + 'a,
+) -> BoxFuture<'a, Vec<F::Output>>
+where
+    I: IntoIterator<IntoIter: Send + 'a>,
+    F: Future<Output: Send> + Send + 'a,
+{
+    stream::iter(items.into_iter().map(call)).buffer_unordered(limit.get()).collect().boxed()
 }
 
 /// Makes a call within the deadline.

@@ -27,7 +27,7 @@ pub struct DeadLetter<'a> {
     pub snapshot: Option<String>,
 }
 
-/// A message of the queue, which nobody else is given for as long as was asked.
+/// A message of the queue. It stays hidden from other receivers for as long as was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     pub id: String,
@@ -36,11 +36,11 @@ pub struct Message {
     receipt: String,
 }
 
-/// The message attribute that names the function that parked a record. Another function's letters say nothing of
-/// what this one has done.
+/// The message attribute that names the function that parked a record. Each function parks the records that it could not
+/// process itself.
 pub const FUNCTION: &str = "function";
 /// The message attribute that holds [`DeadLetter::reason`].
-pub const REASON: &str = "reason";
+const REASON: &str = "reason";
 /// The message attribute that holds [`DeadLetter::snapshot`].
 pub const SNAPSHOT: &str = "snapshot";
 
@@ -61,23 +61,23 @@ const MESSAGES: i32 = 10;
 const CALLS: usize = 128;
 
 impl DeadLetterQueue {
-    /// The queue at this URL, for the letters of `function`.
+    /// The queue at this URL, for records that `function` parks.
     pub fn new(client: Client, url: impl Into<String>, function: &'static str) -> Self {
         Self { client, url: url.into(), function }
     }
 
     /// Parks a record. A batch that is delivered again parks its records again, as equal messages.
-    pub async fn park(&self, letter: &DeadLetter<'_>) -> Result<(), StoreError> {
+    pub async fn park(&self, dead_letter: &DeadLetter<'_>) -> Result<(), StoreError> {
         let refused = |source: BuildError| StoreError::Refused { operation: "SendMessage", source: source.into() };
-        let reason = letter.reason.chars().take(REASON_LENGTH).collect();
+        let reason = dead_letter.reason.chars().take(REASON_LENGTH).collect();
         let mut message = self
             .client
             .send_message()
             .queue_url(&self.url)
-            .message_body(letter.record)
+            .message_body(dead_letter.record)
             .message_attributes(FUNCTION, text(self.function.to_owned()).map_err(refused)?)
             .message_attributes(REASON, text(reason).map_err(refused)?);
-        if let Some(snapshot) = &letter.snapshot {
+        if let Some(snapshot) = &dead_letter.snapshot {
             message = message.message_attributes(SNAPSHOT, text(snapshot.clone()).map_err(refused)?);
         }
         message.send().await.map_err(|error| StoreError::from_sdk("SendMessage", error))?;

@@ -113,7 +113,7 @@ fn is_permanent(code: Option<&str>, message: Option<&str>) -> bool {
     match code {
         Some("ItemCollectionSizeLimitExceededException") => true,
         // An item that would be too large, or an attribute of another type than ours. But a table with
-        // other keys is the wrong table: that is mended, and parks nobody's records.
+        // other keys is the wrong table: an operator can correct that, so no record is parked for it.
         Some("ValidationException") => !message.is_some_and(|message| message.contains("key element")),
         _ => false,
     }

@@ -5,7 +5,7 @@
 use serde_json::Value;
 use tidegate_domain::time::EpochMillis;
 
-/// An event, of which only the envelope has been looked at.
+/// An event. Only its envelope has been checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BusEvent {
     json: Value,
@@ -13,7 +13,7 @@ pub struct BusEvent {
     time: Option<EpochMillis>,
 }
 
-/// Why something is no event.
+/// Why a value is not an event.
 #[derive(Debug, thiserror::Error)]
 pub enum MalformedEvent {
     #[error("the event is not JSON")]

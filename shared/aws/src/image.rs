@@ -43,7 +43,7 @@ pub fn image_of(item: &HashMap<String, AttributeValue>) -> Result<BucketImage<'s
             Attribute::LimitNumber(limit, number) => image.limit_number(Cow::Borrowed(limit), number, integer()?),
             Attribute::Switch if value.as_bool() == Ok(&false) => {}
             Attribute::Switch => image.switch_off(),
-            Attribute::Sign(sign) => image.sign(sign),
+            Attribute::Unsupported(rule) => image.mark_unsupported(rule),
             Attribute::Other => {}
         }
     }
@@ -87,13 +87,13 @@ pub(crate) enum Attribute<'n> {
     /// Switches something off, unless it is false.
     Switch,
     /// By being there, says that the bucket follows other rules.
-    Sign(Sign),
+    Unsupported(Unsupported),
     Other,
 }
 
 /// A rule that a plain token bucket does not know.
 #[derive(Clone, Copy)]
-pub(crate) enum Sign {
+pub(crate) enum Unsupported {
     Schedule,
     Quota,
 }
@@ -105,21 +105,21 @@ impl<'n> Attribute<'n> {
             return Self::LimitNumber(limit, place);
         }
         match field {
-            bucket::SCHEDULE | bucket::RESET_SCHEDULE => Self::Sign(Sign::Schedule),
+            bucket::SCHEDULE | bucket::RESET_SCHEDULE => Self::Unsupported(Unsupported::Schedule),
             bucket::SESSION_START
             | bucket::SESSION_LENGTH
             | bucket::SESSION_APPLIED
             | bucket::SESSION_CONSUMED
             | bucket::GRANT_COUNT
             | bucket::TOPPED_UP
-            | bucket::RESET_COUNT => Self::Sign(Sign::Quota),
+            | bucket::RESET_COUNT => Self::Unsupported(Unsupported::Quota),
             _ => Self::Other,
         }
     }
 
     fn of_item(name: &str) -> Self {
         match name {
-            bucket::DEFAULT_SCHEDULE | bucket::DEFAULT_RESET_SCHEDULE => Self::Sign(Sign::Schedule),
+            bucket::DEFAULT_SCHEDULE | bucket::DEFAULT_RESET_SCHEDULE => Self::Unsupported(Unsupported::Schedule),
             bucket::DISABLED | bucket::BYPASS => Self::Switch,
             _ => NUMBERS.iter().position(|number| *number == name).map_or(Self::Other, Self::Number),
         }
@@ -165,10 +165,10 @@ impl<'a> ImageBuilder<'a> {
         self.limits[at].1[place] = Some(value);
     }
 
-    pub(crate) fn sign(&mut self, sign: Sign) {
-        match sign {
-            Sign::Schedule => self.has_schedule = true,
-            Sign::Quota => self.is_quota = true,
+    pub(crate) fn mark_unsupported(&mut self, rule: Unsupported) {
+        match rule {
+            Unsupported::Schedule => self.has_schedule = true,
+            Unsupported::Quota => self.is_quota = true,
         }
     }
 

@@ -4,9 +4,8 @@
 //! |---|---|
 //! | [`schema`] | every key and attribute name of the bucket table and the token tables, every field of the worker-rate files |
 //! | [`stream`] | a stream record becomes a bucket change, "not ours", or a permanent error |
-//! | [`image`] | a bucket item as a whole becomes a state, or a reason why it is none |
-//! | [`batch`] | a batch, decoded record by record |
-//! | [`parking`] | what cannot be processed is parked, and what failed is answered |
+//! | [`image`] | a bucket item as a whole becomes a state, or a reason to leave it to its clients |
+//! | [`batch`] | a batch: decoded record by record, its poison parked, its failures answered |
 //! | [`snapshots`] | postings become conditional writes of usage snapshots |
 //! | [`redrive`] | what was parked or discarded is counted, once |
 //! | [`buckets`] | refills, splits and alignments become conditional writes of bucket items |
@@ -19,27 +18,26 @@
 //! | [`emr`] | whether EMR clusters have ended |
 //! | [`dead_letters`] | records that cannot be processed are parked in a queue |
 //! | [`invocation_record`] | what an event source mapping stores of a batch that it discards |
-//! | [`concurrent`] | calls for many items, some at a time |
+//! | [`concurrent`] | calls for many items, some at a time, and calls within a deadline |
 //! | [`settings`] | environment variables, checked |
 //! | [`client`] | SDK clients with the retry policy of a function that has a deadline |
-//! | [`table`] | makes the bucket table and the token tables, for the embedded services |
+//! | [`table`] | creates the bucket table and the token tables, for the embedded services |
 //! | [`clock`] | the time of day |
 //! | [`error`] | what a failed call means: try again, or not |
 
 pub mod batch;
-mod batch_get;
 pub mod buckets;
 pub mod client;
 pub mod clock;
 pub mod concurrent;
 pub mod dead_letters;
+mod dynamodb;
 pub mod emr;
 pub mod error;
 pub mod event;
 mod expression;
 pub mod image;
 pub mod invocation_record;
-pub mod parking;
 pub mod pattern;
 pub mod processors;
 pub mod rates;

@@ -6,17 +6,15 @@
 //! Why not a crate? `quamina` 0.7 has neither `$or` nor the nested forms of `anything-but`, which rate-limiter-py's
 //! predicates need, and is built for thousands of patterns held against millions of events; here are a dozen.
 
-mod cidr;
-mod number;
 mod parse;
 mod text;
+mod values;
 
 use serde_json::{Map, Number, Value};
 
 use self::{
-    cidr::Cidr,
-    number::Bound,
     text::{Part, Wildcard},
+    values::{Bound, Cidr},
 };
 
 /// An event pattern, parsed once to be held against any number of events.
@@ -102,7 +100,7 @@ impl Fields {
                 self.match_object(Some(object))
             })
         });
-        // Without an object there is no field, which may be what is asked for.
+        // Without an object, each field is absent, and the pattern may require that.
         matched || !present && self.match_object(None)
     }
 
@@ -129,7 +127,7 @@ fn match_one(tests: &[Test], value: Option<&Value>) -> bool {
     matched || !present && tests.iter().any(|test| matches!(test, Test::Absent))
 }
 
-/// Whether a value is as asked, or one of those that it lists, at any depth.
+/// Returns whether a value passes the test, or any value in its list does, at any depth.
 fn any_within(value: Option<&Value>, ask: &mut impl FnMut(&Value) -> bool) -> bool {
     match value {
         None => false,
@@ -144,7 +142,7 @@ impl Test {
             (Self::Present, _) | (Self::Null, Value::Null) => true,
             (Self::AnythingBut(tests), _) => !tests.iter().any(|test| test.matches(scalar)),
             (Self::Bool(expected), Value::Bool(actual)) => expected == actual,
-            (Self::Number(expected), Value::Number(actual)) => number::are_equal(expected, actual),
+            (Self::Number(expected), Value::Number(actual)) => values::are_equal(expected, actual),
             (Self::Numeric(bounds), Value::Number(actual)) => bounds.iter().all(|bound| bound.holds(actual)),
             (Self::Text(part), Value::String(actual)) => part.matches(actual),
             (Self::Wildcard(wildcard), Value::String(actual)) => wildcard.matches(actual),

@@ -17,9 +17,9 @@
 //! Those that are built in know the states in which EMR clusters and steps, EMR Serverless and EMR on EKS
 //! jobs, Glue jobs and EC2 instances have ended. The retries of the Glue job run `jr_1` are `jr_1_attempt_1` and so on, and
 //! the end of any of them ends `jr_1`. A failure ends nothing, because no event tells whether Glue retries the run.
-//! A `CloudWatch` alarm is no resource that ends: its processor
-//! takes the alarm's name for the id, and the state `ALARM` for the end, as of an alarm that goes off when a
-//! thing is idle. To take another state, declare a processor of the same source and detail-type.
+//! A `CloudWatch` alarm is not a resource. Its processor takes the alarm's name for the id, and the state `ALARM` for the
+//! end: such an alarm goes off when a resource is idle. To take another state, declare a processor of the same source and
+//! detail-type.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ const GLUE_ATTEMPT: &str = "_attempt_";
 pub struct Processors(BTreeMap<Kind, Processor>);
 
 #[derive(Clone, Debug)]
-pub struct Processor {
+struct Processor {
     name: String,
     id_path: Vec<String>,
     id_before: Option<String>,
@@ -63,7 +63,7 @@ pub enum Reading<'a> {
     },
 }
 
-/// An event of which no processor can say what it tells.
+/// An event that no processor can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unprocessable {
     /// There is no processor for it.

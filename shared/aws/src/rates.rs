@@ -137,12 +137,12 @@ impl RateFiles {
         let Some(tag) = found.e_tag.take() else {
             return Err(StoreError::Unexplained { item: self.summary_key(prefix) });
         };
-        // A text of that size is no summary.
+        // No summary is that large.
         let text = if is_too_large(&found) { Vec::new() } else { body(found).await? };
         Ok(Some(Stored { tag, text }))
     }
 
-    /// Writes the summary of a prefix, if the one with the tag `seen` is still there, or if there still is none.
+    /// Writes the summary of a prefix, if the stored one still has the tag `seen`, or if `seen` is `None` and none is stored.
     ///
     /// A call whose answer was lost is made again, and is then [`Replaced::Lost`] against itself.
     pub async fn replace(&self, prefix: &str, seen: Option<&str>, text: &str) -> Result<Replaced, StoreError> {

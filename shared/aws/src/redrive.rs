@@ -15,8 +15,7 @@ use tidegate_domain::{
 };
 
 use crate::{
-    batch_get::batch_get,
-    buckets::{Item, Outcome},
+    dynamodb::{Item, WriteOutcome, batch_get},
     error::StoreError,
     expression::{number, text},
     schema::{self, PK, SK, TTL},
@@ -48,7 +47,7 @@ pub struct Candidate {
     pub is_deliverable: bool,
 }
 
-/// How often records are decided on anew because their snapshot changed meanwhile, before that is an error.
+/// The number of attempts to decide on records. Each attempt follows a change of their snapshot.
 const ATTEMPTS: usize = 20;
 
 /// The most records in one transaction, beside their snapshot.
@@ -107,7 +106,7 @@ impl Redrive {
             let is_counted =
                 |shard, position| decisions.get(&(shard, position)).is_some_and(|it| *it == Decision::Count);
             let Some(counted) = posting.only(is_counted).filter(|_| !self.dry_run) else { return Ok(decisions) };
-            if self.count(&counted, &watermarks, now).await? == Outcome::Written {
+            if self.count(&counted, &watermarks, now).await? == WriteOutcome::Written {
                 return Ok(decisions);
             }
         }
@@ -129,7 +128,7 @@ impl Redrive {
         posting: &Posting<'_>,
         watermarks: &Watermarks,
         now: EpochMillis,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<WriteOutcome, StoreError> {
         let expression = self.snapshots.expression(posting, |expression, posting| {
             for (shard, span) in posting.sources() {
                 let attribute = schema::snapshot_watermark(shard);

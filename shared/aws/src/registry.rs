@@ -1,16 +1,10 @@
-//! The registry of sharded buckets: those that the repair looks after, because no stream record shows that one of
-//! their shards is missing or has run dry.
+//! The registry of sharded buckets. The repair goes through it, because no stream record shows that a shard is missing or
+//! has run dry.
 //!
 //! An entry is an item of our own in the bucket table. It also keeps the last check of how the bucket's writes
 //! spread over its shards.
 
-use std::collections::HashMap;
-
-use aws_sdk_dynamodb::{
-    Client,
-    operation::{delete_item::DeleteItemError, put_item::PutItemError, update_item::UpdateItemError},
-    types::AttributeValue,
-};
+use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use tidegate_domain::{
     bucket::{BucketKey, Shard},
     pressure::SpreadCheck,
@@ -20,6 +14,7 @@ use tidegate_domain::{
 };
 
 use crate::{
+    dynamodb::{Item, WriteOutcome},
     error::StoreError,
     expression::{Expression, number, text},
     schema::{
@@ -76,15 +71,15 @@ impl Registry {
         if let Some(check) = &entry.check {
             set_check(&mut expression, check);
         }
-        self.update(&entry.bucket, expression).await
+        self.update(&sort_key(&entry.bucket), expression).await.map(drop)
     }
 
-    /// Replaces the check of an entry, unless its bucket was given more shards meanwhile.
+    /// Replaces the check of an entry, unless its bucket has more shards by now.
     pub async fn replace_check(&self, entry: &Entry, check: &SpreadCheck) -> Result<(), StoreError> {
         let mut expression = Expression::default();
         expression.compare(SHARDS, "=", number(&entry.shards.get()));
         set_check(&mut expression, check);
-        self.update(&entry.bucket, expression).await
+        self.update(&sort_key(&entry.bucket), expression).await.map(drop)
     }
 
     /// A bucket's entry.
@@ -118,7 +113,7 @@ impl Registry {
         Ok(read)
     }
 
-    /// Removes an entry, unless its bucket was given more shards meanwhile.
+    /// Removes an entry, unless its bucket has more shards by now.
     pub async fn remove(&self, entry: &Entry) -> Result<(), StoreError> {
         let delete = self
             .client
@@ -128,13 +123,7 @@ impl Registry {
             .condition_expression("#shards = :shards")
             .expression_attribute_names("#shards", SHARDS)
             .expression_attribute_values(":shards", number(&entry.shards.get()));
-        match delete.send().await {
-            Ok(_) => Ok(()),
-            Err(error) => match error.as_service_error() {
-                Some(DeleteItemError::ConditionalCheckFailedException(_)) => Ok(()),
-                _ => Err(StoreError::from_sdk("DeleteItem", error)),
-            },
-        }
+        WriteOutcome::of("DeleteItem", delete.send().await).map(drop)
     }
 
     /// Where the last repair stopped, if it was not done.
@@ -179,42 +168,23 @@ impl Registry {
         item.extend(texts.map(|(name, value)| (name.to_owned(), text(value))));
         item.insert(LAMBDA_VERSION.to_owned(), AttributeValue::Null(true));
         let put = self.client.put_item().table_name(&self.table).set_item(Some(item));
-        match put.condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK).send().await {
-            Ok(_) => Ok(true),
-            Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(_)) => Ok(false),
-                _ => Err(StoreError::from_sdk("PutItem", error)),
-            },
-        }
+        let put = put.condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK);
+        Ok(WriteOutcome::of("PutItem", put.send().await)? == WriteOutcome::Written)
     }
 
     async fn remove_lambda_version(&self, seen: AttributeValue) -> Result<bool, StoreError> {
         let mut expression = Expression::default();
         expression.compare(LAMBDA_VERSION, "=", seen);
         expression.set(LAMBDA_VERSION, AttributeValue::Null(true));
-        let update = expression.applied_to(self.client.update_item().table_name(&self.table));
-        match update.set_key(Some(key(system::VERSION))).send().await {
-            Ok(_) => Ok(true),
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(_)) => Ok(false),
-                _ => Err(StoreError::from_sdk("UpdateItem", error)),
-            },
-        }
+        Ok(self.update(system::VERSION, expression).await? == WriteOutcome::Written)
     }
 
-    /// A write whose condition fails changes nothing, which is right.
-    async fn update(&self, bucket: &BucketKey<'_>, expression: Expression) -> Result<(), StoreError> {
+    async fn update(&self, sk: &str, expression: Expression) -> Result<WriteOutcome, StoreError> {
         let update = expression.applied_to(self.client.update_item().table_name(&self.table));
-        match update.set_key(Some(key(&sort_key(bucket)))).send().await {
-            Ok(_) => Ok(()),
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(_)) => Ok(()),
-                _ => Err(StoreError::from_sdk("UpdateItem", error)),
-            },
-        }
+        WriteOutcome::of("UpdateItem", update.set_key(Some(key(sk))).send().await)
     }
 
-    async fn get(&self, sk: &str) -> Result<Option<HashMap<String, AttributeValue>>, StoreError> {
+    async fn get(&self, sk: &str) -> Result<Option<Item>, StoreError> {
         let get = self.client.get_item().table_name(&self.table).set_key(Some(key(sk))).consistent_read(true);
         Ok(get.send().await.map_err(|error| StoreError::from_sdk("GetItem", error))?.item)
     }
@@ -231,11 +201,11 @@ fn set_check(expression: &mut Expression, check: &SpreadCheck) {
     expression.set(NEWEST_WRITTEN, number(&check.newest));
 }
 
-fn key(sk: &str) -> HashMap<String, AttributeValue> {
+fn key(sk: &str) -> Item {
     [(PK.to_owned(), text(PARTITION)), (SK.to_owned(), text(sk))].into()
 }
 
-fn entry(item: &HashMap<String, AttributeValue>) -> Result<Entry, StoreError> {
+fn entry(item: &Item) -> Result<Entry, StoreError> {
     let sk = item.get(SK).and_then(|sk| sk.as_s().ok()).cloned().unwrap_or_default();
     let corrupt = |attribute: &str| StoreError::Corrupt {
         item: format!("{PARTITION} {sk}"),

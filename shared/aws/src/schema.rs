@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | [`bucket`] | buckets, an item a shard | [`bucket_pk`] | [`bucket::STATE`] |
 //! | [`snapshot`] | usage snapshots | [`entity_pk`] | [`snapshot_sk`] |
-//! | [`config`] | the limits that clients configure | [`system_pk`], [`resource_pk`], [`entity_pk`] | [`config::CONFIG`], [`entity_config_sk`] |
+//! | [`config`] | the limits that clients configure | [`resource_pk`], [`entity_pk`] | [`config::CONFIG`], [`entity_config_sk`] |
 //! | [`system`] | what concerns all namespaces, and our own items | [`system::PARTITION`] | see there |
 //!
 //! Every partition key begins with a namespace's id and a `/`; no name holds a `#`.
@@ -23,8 +23,8 @@ use tidegate_domain::bucket::{Limit, Shard};
 pub(crate) use self::table::{INDEXES, Index, IndexScope};
 pub use self::table::{
     InvalidBucketKey, bucket, bucket_gsi2_sk, bucket_gsi3_sk, bucket_gsi4_sk, bucket_pk, config, entity_config_sk,
-    entity_pk, namespace_id_sk, namespace_sk, parse_bucket_pk, redriven_pk, redriven_sk, resource_pk, snapshot,
-    snapshot_gsi2_sk, snapshot_sk, system, system_pk, tidegate_sk,
+    entity_pk, parse_bucket_pk, redriven_pk, redriven_sk, resource_pk, snapshot, snapshot_gsi2_sk, snapshot_sk, system,
+    tidegate_sk,
 };
 
 /// The table's partition key.
@@ -32,9 +32,9 @@ pub const PK: &str = "PK";
 /// The table's sort key.
 pub const SK: &str = "SK";
 /// Partition key of the index by parent, in which the clients find an entity's children.
-pub const GSI1PK: &str = "GSI1PK";
+const GSI1PK: &str = "GSI1PK";
 /// Sort key of the index by parent.
-pub const GSI1SK: &str = "GSI1SK";
+const GSI1SK: &str = "GSI1SK";
 /// Partition key of the index by resource: [`resource_pk`].
 pub const GSI2PK: &str = "GSI2PK";
 /// Sort key of the index by resource: [`bucket_gsi2_sk`], [`snapshot_gsi2_sk`].
@@ -68,11 +68,11 @@ pub fn snapshot_counter(limit: &Limit<'_>) -> String {
 }
 
 /// The attribute of a snapshot that counts a soft limit's overdrafts.
-pub fn snapshot_overdrawn(limit: &Limit<'_>) -> String {
+pub(crate) fn snapshot_overdrawn(limit: &Limit<'_>) -> String {
     format!("{limit}{}", snapshot::OVERDRAWN)
 }
 
 /// The attribute of a snapshot that holds a bucket shard's watermark.
-pub fn snapshot_watermark(shard: Shard) -> String {
+pub(crate) fn snapshot_watermark(shard: Shard) -> String {
     format!("{}{shard}", snapshot::WATERMARK)
 }

@@ -103,8 +103,8 @@ impl<F: Fn(&str) -> Option<String>> Settings<F> {
     }
 }
 
-/// A variable of the process's environment. What is no UTF-8 comes with replacement characters, is
-/// quoted with them, and refused for them.
+/// A variable of the process's environment. Bytes that are not UTF-8 become replacement characters, so that the value is
+/// rejected and quoted with them.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }

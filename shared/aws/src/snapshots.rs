@@ -1,13 +1,8 @@
 //! The usage snapshots: one conditional write for each posting.
 
-use std::{collections::HashMap, num::NonZeroUsize};
+use std::num::NonZeroUsize;
 
-use aws_sdk_dynamodb::{
-    Client,
-    error::ProvideErrorMetadata as _,
-    operation::update_item::UpdateItemError,
-    types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
-};
+use aws_sdk_dynamodb::{Client, operation::update_item::UpdateItemError, types::ReturnValuesOnConditionCheckFailure};
 use tidegate_domain::{
     bucket::Shard,
     sequence::Position,
@@ -15,11 +10,10 @@ use tidegate_domain::{
 };
 
 use crate::{
-    buckets::Item,
-    error::StoreError,
+    dynamodb::{Backoff, Item, is_transaction_conflict},
+    error::{CallError, StoreError},
     expression::{Expression, number, text},
     schema::{self, ENTITY_ID, GSI2PK, GSI2SK, GSI4PK, GSI4SK, PK, RESOURCE, SK, TTL, snapshot},
-    transaction::Backoff,
 };
 
 /// The usage snapshots of a bucket table.
@@ -32,7 +26,7 @@ pub struct Snapshots {
 
 /// How a posting went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PostOutcome {
     Posted,
     /// A part was written before, by another delivery or a write whose response was lost. The rest is written now.
     RemainderPosted,
@@ -43,7 +37,7 @@ pub enum Outcome {
 /// How a posting went, and what it cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    pub outcome: Outcome,
+    pub outcome: PostOutcome,
     /// The writes that were made, those whose condition failed among them.
     pub writes: u32,
 }
@@ -52,7 +46,7 @@ pub struct Receipt {
 #[derive(Debug, thiserror::Error)]
 #[error("a snapshot was not updated, or only partly")]
 pub struct PostError<'a> {
-    pub source: StoreError,
+    pub source: CallError,
     /// What is not written, or not known to be.
     pub unposted: Vec<Posting<'a>>,
 }
@@ -90,23 +84,24 @@ impl Snapshots {
             match self.post_part(part).await {
                 Ok(receipt) => receipts.push(receipt),
                 Err((source, part)) => {
-                    return Err(PostError { source, unposted: [part].into_iter().chain(parts).collect() });
+                    let unposted = [part].into_iter().chain(parts).collect();
+                    return Err(PostError { source: source.into(), unposted });
                 }
             }
         }
         let all = |outcome| receipts.iter().all(|receipt: &Receipt| receipt.outcome == outcome);
-        let outcome = if all(Outcome::Posted) {
-            Outcome::Posted
-        } else if all(Outcome::AlreadyPosted) {
-            Outcome::AlreadyPosted
+        let outcome = if all(PostOutcome::Posted) {
+            PostOutcome::Posted
+        } else if all(PostOutcome::AlreadyPosted) {
+            PostOutcome::AlreadyPosted
         } else {
-            Outcome::RemainderPosted
+            PostOutcome::RemainderPosted
         };
         Ok(Receipt { outcome, writes: receipts.iter().map(|receipt| receipt.writes).sum() })
     }
 
     async fn post_part<'a>(&self, mut posting: Posting<'a>) -> Result<Receipt, (StoreError, Posting<'a>)> {
-        let mut outcome = Outcome::Posted;
+        let mut outcome = PostOutcome::Posted;
         let mut writes = 0;
         loop {
             writes += 1;
@@ -116,21 +111,21 @@ impl Snapshots {
                 Err(error) => return Err((error, posting)),
             };
             match posting.beyond(&watermarks) {
-                None => return Ok(Receipt { outcome: Outcome::AlreadyPosted, writes }),
+                None => return Ok(Receipt { outcome: PostOutcome::AlreadyPosted, writes }),
                 // Without progress this would go on for ever.
                 Some(rest) if rest == posting => {
                     return Err((StoreError::Unexplained { item: describe(posting.snapshot()) }, posting));
                 }
                 Some(rest) => {
-                    outcome = Outcome::RemainderPosted;
+                    outcome = PostOutcome::RemainderPosted;
                     posting = rest;
                 }
             }
         }
     }
 
-    /// One write, on the condition that the snapshot holds nothing of the posting. While a transaction of somebody
-    /// else holds the snapshot, it is tried again with backoff: the SDK does not.
+    /// Writes on the condition that the snapshot holds nothing of the posting. While another transaction holds the snapshot,
+    /// it retries with backoff, because the SDK does not.
     async fn write(&self, posting: &Posting<'_>) -> Result<Written, StoreError> {
         let mut backoff = Backoff::default();
         loop {
@@ -140,13 +135,16 @@ impl Snapshots {
                 .set_key(Some(key(posting.snapshot())))
                 .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
             let Err(error) = update.send().await else { return Ok(Written::Done) };
-            match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(failure)) => {
-                    return watermarks(posting, failure.item.as_ref()).map(Written::Conflict);
-                }
-                Some(other) if other.code() == Some("TransactionConflictException") => backoff.wait().await,
-                _ => return Err(StoreError::from_sdk("UpdateItem", error)),
+            if is_transaction_conflict(&error) {
+                backoff.wait().await;
+                continue;
             }
+            return match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(failure)) => {
+                    watermarks(posting, failure.item.as_ref()).map(Written::Conflict)
+                }
+                _ => Err(StoreError::from_sdk("UpdateItem", error)),
+            };
         }
     }
 
@@ -225,10 +223,7 @@ pub(crate) fn key(snapshot: &SnapshotKey<'_>) -> Item {
 }
 
 /// The watermarks of the posting's shards in the item that a failed condition gave back.
-pub(crate) fn watermarks(
-    posting: &Posting<'_>,
-    item: Option<&HashMap<String, AttributeValue>>,
-) -> Result<Watermarks, StoreError> {
+pub(crate) fn watermarks(posting: &Posting<'_>, item: Option<&Item>) -> Result<Watermarks, StoreError> {
     let Some(item) = item else { return Ok(Watermarks::new()) };
     let read = |shard: Shard| {
         let attribute = schema::snapshot_watermark(shard);

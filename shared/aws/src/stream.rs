@@ -6,8 +6,7 @@
 //!
 //! AWS: [the event's shape](https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html).
 
-mod counters;
-mod state;
+mod images;
 
 use std::{borrow::Cow, fmt, time::Duration};
 
@@ -142,8 +141,8 @@ impl DecodeError {
         &self.field
     }
 
-    /// Whether all records of the stream are wrong in this way, until somebody configures it anew.
-    pub const fn is_systemic(&self) -> bool {
+    /// Whether all records of the stream are wrong in this way, until an operator corrects its configuration.
+    pub(crate) const fn is_systemic(&self) -> bool {
         self.is_systemic
     }
 
@@ -153,7 +152,7 @@ impl DecodeError {
     }
 }
 
-/// The beginning of a text: a log line is no place for a whole item.
+/// The beginning of a text: a log line must not hold a whole item.
 fn excerpt(text: &str) -> Cow<'_, str> {
     const LENGTH: usize = 200;
     match text.char_indices().nth(LENGTH) {

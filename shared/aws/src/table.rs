@@ -1,7 +1,5 @@
-//! The bucket table itself, made by its schema: for the embedded services and for tests. In an
-//! account, the client's own stack makes it. [`tokens`] makes the token tables.
-
-pub mod tokens;
+//! Creates the bucket table and the token tables, for the embedded services and for tests. In an account, the clients'
+//! own stacks create them.
 
 use aws_sdk_dynamodb::{
     Client,
@@ -13,9 +11,15 @@ use aws_sdk_dynamodb::{
     },
 };
 
-use crate::schema::{INDEXES, Index, IndexScope, PK, SK, TTL};
+use crate::schema::{
+    INDEXES, Index, IndexScope, PK, SK, TTL,
+    tokens::{
+        self, ACCOUNT_ID, EXPIRATION_TIME, FUNGIBLE, LIMITS, NON_FUNGIBLE, RESERVATION_ID, RESOURCE_COORDINATE,
+        RESOURCE_ID, RESOURCE_INDEX, RESOURCE_NAME, SERVICE_INDEX, SERVICE_NAME,
+    },
+};
 
-/// Why a table could not be made.
+/// Why a table could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
     #[error("the description of the table is incomplete")]
@@ -34,6 +38,30 @@ pub fn is_name(text: &str) -> bool {
     text.starts_with("arn:") || ((3..=255).contains(&text.len()) && text.bytes().all(name))
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenTables {
+    /// The table of non-fungible tokens.
+    pub non_fungible: String,
+    pub resource_index: String,
+    /// The table of fungible tokens.
+    pub fungible: String,
+    pub limits: String,
+    pub service_index: String,
+}
+
+impl TokenTables {
+    /// Returns the names that the clients derive from a base name.
+    pub fn of(base: &str) -> Self {
+        Self {
+            non_fungible: tokens::name(base, NON_FUNGIBLE),
+            resource_index: tokens::name(base, RESOURCE_INDEX),
+            fungible: tokens::name(base, FUNGIBLE),
+            limits: tokens::name(base, LIMITS),
+            service_index: tokens::name(base, SERVICE_INDEX),
+        }
+    }
+}
+
 /// Creates the bucket table, with its indexes, its stream of new and old images, and its TTL.
 pub async fn create(client: &Client, name: &str) -> Result<(), CreateError> {
     let attributes = [PK, SK].into_iter().chain(INDEXES.iter().flat_map(Index::own_keys));
@@ -49,9 +77,7 @@ pub async fn create(client: &Client, name: &str) -> Result<(), CreateError> {
         )
         .set_key_schema(Some(key_schema(PK, SK)?));
     for attribute in attributes {
-        table = table.attribute_definitions(
-            AttributeDefinition::builder().attribute_name(attribute).attribute_type(ScalarAttributeType::S).build()?,
-        );
+        table = table.attribute_definitions(string(attribute)?);
     }
     for index in &INDEXES {
         table = match index.scope {
@@ -73,6 +99,52 @@ pub async fn create(client: &Client, name: &str) -> Result<(), CreateError> {
     }
     table.send().await?;
     expire_by(client, name, TTL).await
+}
+
+/// Creates the token tables, with their indexes and their TTL.
+pub async fn create_token_tables(client: &Client, names: &TokenTables) -> Result<(), CreateError> {
+    let TokenTables { non_fungible, resource_index, fungible, limits, service_index } = names;
+    create_token_table(
+        client,
+        non_fungible,
+        [RESOURCE_COORDINATE, RESERVATION_ID],
+        Some((resource_index, RESOURCE_ID)),
+    )
+    .await?;
+    expire_by(client, non_fungible, EXPIRATION_TIME).await?;
+    create_token_table(client, fungible, [RESOURCE_NAME, ACCOUNT_ID], None).await?;
+    create_token_table(client, limits, [RESOURCE_NAME, ACCOUNT_ID], Some((service_index, SERVICE_NAME))).await
+}
+
+/// Creates a table with these keys, and an index with a key of its own.
+async fn create_token_table(
+    client: &Client,
+    name: &str,
+    [pk, sk]: [&str; 2],
+    index: Option<(&str, &str)>,
+) -> Result<(), CreateError> {
+    let mut table = client
+        .create_table()
+        .table_name(name)
+        .billing_mode(BillingMode::PayPerRequest)
+        .set_key_schema(Some(key_schema(pk, sk)?))
+        .attribute_definitions(string(pk)?)
+        .attribute_definitions(string(sk)?);
+    if let Some((index, key)) = index {
+        table = table.attribute_definitions(string(key)?).global_secondary_indexes(
+            GlobalSecondaryIndex::builder()
+                .index_name(index)
+                .key_schema(KeySchemaElement::builder().attribute_name(key).key_type(KeyType::Hash).build()?)
+                .projection(Projection::builder().projection_type(ProjectionType::All).build())
+                .build()?,
+        );
+    }
+    table.send().await?;
+    Ok(())
+}
+
+fn string(attribute: &str) -> Result<AttributeDefinition, BuildError> {
+    AttributeDefinition::builder().attribute_name(attribute).attribute_type(ScalarAttributeType::S).build()
 }
 
 async fn expire_by(client: &Client, table: &str, attribute: &str) -> Result<(), CreateError> {

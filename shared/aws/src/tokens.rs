@@ -3,23 +3,18 @@
 
 use std::collections::HashMap;
 
-use aws_sdk_dynamodb::{
-    Client,
-    operation::delete_item::DeleteItemError,
-    types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
-};
+use aws_sdk_dynamodb::{Client, operation::delete_item::DeleteItemError, types::ReturnValuesOnConditionCheckFailure};
 use tidegate_domain::{
     sweep::{Reason, Removal, Token, TokenKey, seconds},
     time::EpochMillis,
 };
 
 use crate::{
+    dynamodb::Item,
     error::StoreError,
     expression::{Expression, number, text},
     schema::tokens::{EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID},
 };
-
-type Item = HashMap<String, AttributeValue>;
 
 /// The table of non-fungible tokens.
 #[derive(Clone, Debug)]
@@ -33,7 +28,7 @@ pub struct Tokens {
 #[derive(Debug)]
 pub struct Page {
     pub tokens: Vec<Token>,
-    /// What is wrong with items that are none.
+    /// Errors of items that are not valid tokens.
     pub corrupt: Vec<StoreError>,
     /// Where to read on, if there are more.
     pub next: Option<Cursor>,
@@ -62,7 +57,7 @@ impl Tokens {
     }
 
     /// The tokens of a resource behind `after`, or the first ones. The index is a little behind the table: a
-    /// token may have been written, deleted or given another resource meanwhile.
+    /// token may have been written, deleted or given another resource in between.
     pub async fn of_resource(&self, resource: &str, after: Option<Cursor>) -> Result<Page, StoreError> {
         let query = self
             .client
@@ -176,6 +171,8 @@ fn token(item: &Item) -> Result<Token, StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_dynamodb::types::AttributeValue;
+
     use super::*;
 
     fn item(attributes: &[(&str, AttributeValue)]) -> Item {

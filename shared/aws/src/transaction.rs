@@ -1,7 +1,5 @@
 //! Transactions: all of their writes happen, or none.
 
-use std::time::Duration;
-
 use aws_sdk_dynamodb::{
     Client,
     error::BuildError,
@@ -10,7 +8,7 @@ use aws_sdk_dynamodb::{
 };
 
 use crate::{
-    buckets::{Item, Outcome},
+    dynamodb::{Backoff, Item, WriteOutcome},
     error::StoreError,
     expression::{Expression, Parts},
     schema::PK,
@@ -46,17 +44,17 @@ impl<'t> Transaction<'t> {
 
     /// Sends the transaction, and again with jittered backoff while it conflicts with another one or is throttled: the
     /// SDK retries neither. The caller ends this when it takes too long.
-    pub(crate) async fn send(self, client: &Client) -> Result<Outcome, StoreError> {
+    pub(crate) async fn send(self, client: &Client) -> Result<WriteOutcome, StoreError> {
         let mut backoff = Backoff::default();
         loop {
             let sent = client.transact_write_items().set_transact_items(Some(self.items.clone())).send().await;
-            let Err(error) = sent else { return Ok(Outcome::Written) };
+            let Err(error) = sent else { return Ok(WriteOutcome::Written) };
             let cancellation = match error.as_service_error() {
                 Some(TransactWriteItemsError::TransactionCanceledException(canceled)) => Cancellation::of(canceled),
                 _ => None,
             };
             match cancellation {
-                Some(Cancellation::Lost) => return Ok(Outcome::Lost),
+                Some(Cancellation::Lost) => return Ok(WriteOutcome::Lost),
                 Some(Cancellation::Refused) => {
                     return Err(StoreError::Refused { operation: OPERATION, source: Box::new(error) });
                 }
@@ -98,28 +96,6 @@ impl Cancellation {
         } else {
             None
         }
-    }
-}
-
-/// Waits for a random time below a bound that doubles.
-///
-/// AWS: [exponential backoff and jitter](https://docs.aws.amazon.com/prescriptive-guidance/latest/cloud-design-patterns/retry-backoff.html).
-pub(crate) struct Backoff {
-    bound: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { bound: Duration::from_millis(25) }
-    }
-}
-
-impl Backoff {
-    const LONGEST: Duration = Duration::from_secs(1);
-
-    pub(crate) async fn wait(&mut self) {
-        tokio::time::sleep(self.bound.mul_f64(fastrand::f64())).await;
-        self.bound = (self.bound * 2).min(Self::LONGEST);
     }
 }
 

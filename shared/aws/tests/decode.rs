@@ -262,22 +262,6 @@ fn a_stream_without_both_images_fails_the_batch() {
 }
 
 #[test]
-fn a_record_whose_decoding_panics_is_poison() {
-    let mut panics = modify();
-    panics["dynamodb"]["NewImage"]["b_rpm_tc"] = json!({"N": "31337"});
-    let event: StreamEvent = serde_json::from_value(json!({"Records": [modify(), panics, modify()]})).unwrap();
-    let batch = Batch::<'_, Counters<'_>>::decode_by(&event, |record| {
-        assert!(!record.contains("31337"), "a record on which the decoder fails");
-        decode(record)
-    });
-    let batch = batch.unwrap();
-    let [poison] = &batch.poison[..] else { panic!("{:?}", batch.poison) };
-    assert_eq!((batch.changes.len(), poison.changes_before, poison.letter.record), (2, 1, event.records[1].get()));
-    assert_eq!(poison.sequence.map(|sequence| sequence.to_string()).as_deref(), Some(SEQUENCE));
-    assert!(poison.letter.reason.contains("panicked"), "{}", poison.letter.reason);
-}
-
-#[test]
 fn an_event_is_split_without_decoding() {
     let event: StreamEvent =
         serde_json::from_value(json!({"Records": [modify(), "poison", null, {"dynamodb": []}]})).unwrap();

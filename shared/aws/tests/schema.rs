@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
 use proptest::prelude::*;
-use tidegate_aws::schema::{self, InvalidBucketKey, bucket, config};
+use tidegate_aws::schema::{self, InvalidBucketKey, bucket};
 use tidegate_domain::{
     bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard},
     sequence::{Position, SequenceNumber, StreamLabel},
@@ -30,9 +30,8 @@ fn check_bucket_is_found_again(key: &BucketKey<'_>) {
 }
 
 fn check_field_is_found_again(limit: &str, field: &str) {
-    let (bucket, config) = (bucket::attribute(limit, field), config::attribute(limit, field));
-    assert_eq!(bucket::limit_and_field(&bucket), Some((limit, field)), "{bucket}");
-    assert_eq!(config::limit_and_field(&config), Some((limit, field)), "{config}");
+    let attribute = bucket::attribute(limit, field);
+    assert_eq!(bucket::limit_and_field(&attribute), Some((limit, field)), "{attribute}");
 }
 
 proptest! {
@@ -149,13 +148,8 @@ fn an_attribute_is_split_at_its_last_underscore() {
 
 #[test]
 fn the_other_items_are_under_these_keys() {
-    let namespace = Namespace::new("TQ5vSMvQTm4").unwrap();
     let check = |text: String, expect: &str| assert_eq!(text, expect);
-    check(schema::system_pk(&namespace), "TQ5vSMvQTm4/SYSTEM#");
-    check(schema::system_pk(&Namespace::new("_").unwrap()), schema::system::PARTITION);
     check(schema::entity_config_sk(&Resource::new("api").unwrap()), "#CONFIG#api");
-    check(schema::namespace_sk("default"), "#NAMESPACE#default");
-    check(schema::namespace_id_sk(&namespace), "#NSID#TQ5vSMvQTm4");
     check(schema::tidegate_sk("keeper"), "#TIDEGATE#keeper");
     let (bucket, record) = (key("TQ5vSMvQTm4", "user-1", "api", 3), "100000000000000000001");
     let hour = Window::Hourly.containing(EpochMillis::new(HALF_PAST_TWO).unwrap());

@@ -1,4 +1,4 @@
-//! One invocation as Lambda makes it: its event, its time, what is told of it, and how it fails.
+//! One invocation as Lambda makes it: its event, its time, its metrics, and how it fails.
 
 use std::error::Error;
 
@@ -22,27 +22,27 @@ pub struct Invocation<'t, E> {
     emitter: MetricsEmitter<'t>,
 }
 
-/// What tells the operators of one invocation.
+/// Writes the metrics of one invocation.
 #[derive(Debug)]
 pub struct MetricsEmitter<'t> {
     telemetry: &'t Telemetry,
-    facts: InvocationContext,
+    context: InvocationContext,
     started: Instant,
 }
 
 impl<'t, E> Invocation<'t, E> {
     pub(crate) fn new(event: LambdaEvent<E>, telemetry: &'t Telemetry) -> Result<Self, Diagnostic> {
         let LambdaEvent { payload, context, .. } = event;
-        let unclear = |error| diagnostic("ClockError", &error);
+        let clock_error = |error| diagnostic("ClockError", &error);
         Ok(Self {
-            now: clock::now().map_err(unclear)?,
-            deadline: clock::answer_by(context.deadline).map_err(unclear)?,
+            now: clock::now().map_err(clock_error)?,
+            deadline: clock::answer_by(context.deadline).map_err(clock_error)?,
             event: payload,
-            emitter: MetricsEmitter { telemetry, facts: telemetry.facts(&context), started: Instant::now() },
+            emitter: MetricsEmitter { telemetry, context: telemetry.context(&context), started: Instant::now() },
         })
     }
 
-    /// The event, its time, and who tells of it.
+    /// The event, its time, its deadline, and its metrics.
     pub fn into_parts(self) -> (E, EpochMillis, Instant, MetricsEmitter<'t>) {
         (self.event, self.now, self.deadline, self.emitter)
     }
@@ -51,12 +51,12 @@ impl<'t, E> Invocation<'t, E> {
 impl MetricsEmitter<'_> {
     /// Writes the invocation's line of metrics: what it was, what it did, and how long it took.
     pub fn emit<R: CloseValue<Closed: InflectableEntry>>(&self, kind: &'static str, report: R) {
-        self.telemetry.metrics.write(&self.facts, kind, Some(self.started.elapsed()), report);
+        self.telemetry.metrics.write(&self.context, kind, Some(self.started.elapsed()), report);
     }
 
-    /// Writes a line of metrics of a part of the invocation, which says for itself how long it took.
+    /// Writes a line of metrics of a part of the invocation. The part's own report tells how long it took.
     pub fn emit_part<R: CloseValue<Closed: InflectableEntry>>(&self, kind: &'static str, report: R) {
-        self.telemetry.metrics.write(&self.facts, kind, None, report);
+        self.telemetry.metrics.write(&self.context, kind, None, report);
     }
 }
 

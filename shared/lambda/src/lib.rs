@@ -1,17 +1,15 @@
-//! What every function is around its handler: a process on Lambda that tells what it does.
+//! What surrounds every function's handler: a process on Lambda, its logs and its metrics.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`process`] | [`process::run`]: one invocation after the other, until Lambda ends the process |
-//! | [`invocation`] | [`invocation::Invocation`]: an event, its time, and what is told of it |
-//! | [`report!`] | what an invocation did, in numbers |
-//! | [`telemetry`] | logs, metrics, and the line of a panic |
+//! | [`invocation`] | [`invocation::Invocation`]: an event, its time, and its metrics |
+//! | [`telemetry`] | logs, metrics, the line of a panic; [`report!`] declares what an invocation counts |
 //!
-//! Functions use the Lambda runtime through this crate alone, so that what holds for one of them holds for
-//! all: a panic is that invocation's failure and the process lives, every line says which invocation it
-//! is of, and when the process ends nothing waits to be written.
+//! Functions use the Lambda runtime only through this crate, so that the same rules hold for all of them: a panic fails
+//! its invocation and the process lives, every line names its invocation, and when the process ends nothing waits to be
+//! written.
 
 pub mod invocation;
 pub mod process;
-mod report;
 pub mod telemetry;

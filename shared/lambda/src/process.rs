@@ -1,4 +1,4 @@
-//! The process: it takes one invocation after the other, whatever becomes of each, until it is told to end.
+//! The process: it runs one invocation after the other, whether or not they succeed, until SIGTERM.
 
 use std::task::{Context, Poll};
 
@@ -13,7 +13,7 @@ use crate::{
     telemetry::Telemetry,
 };
 
-/// Runs a function until its process is told to end.
+/// Runs a function until its process ends.
 ///
 /// An error and a panic of `handler` are reported as that invocation's failure, and the next one follows.
 /// On SIGTERM the process exits immediately with status 0; logs are already flushed. Lambda retries an invocation that was
@@ -42,7 +42,7 @@ where
     }
 }
 
-/// Puts all that happens for an invocation into a span that says which one it is.
+/// Puts everything that happens for an invocation into a span that names the invocation.
 struct Spanned<'t, S> {
     inner: S,
     telemetry: &'t Telemetry,
@@ -59,7 +59,7 @@ impl<S: Service<LambdaInvocation, Response = (), Error = Error>> Service<LambdaI
 
     fn call(&mut self, invocation: LambdaInvocation) -> Self::Future {
         self.telemetry.invoked();
-        let span = self.telemetry.facts(&invocation.context).span();
+        let span = self.telemetry.context(&invocation.context).span();
         // What the call itself does, such as reading the event, belongs to the invocation, too.
         span.clone().in_scope(|| self.inner.call(invocation)).instrument(span)
     }

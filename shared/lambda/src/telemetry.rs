@@ -1,8 +1,7 @@
-//! What a function tells its operators: logs and metrics, as JSON on standard output, where Lambda collects
-//! both.
+//! Logs and metrics, as JSON on standard output, from where Lambda collects both.
 //!
-//! Fields that all lines have in common bear the names that Powertools for AWS Lambda gives them, so that a
-//! query finds the lines of these functions with those of others.
+//! Fields that all lines have in common have the names that Powertools for AWS Lambda gives them, so that one query
+//! finds the lines of these functions and of others.
 //!
 //! AWS: [standard structured keys](https://docs.aws.amazon.com/powertools/python/latest/core/logger/#standard-structured-keys).
 
@@ -21,14 +20,14 @@ use tracing::Span;
 use self::metrics::Metrics;
 pub use self::metrics::{DIMENSION, NAMESPACE};
 
-/// What a process tells, and of which function.
+/// The logs and metrics of a process.
 #[derive(Debug)]
 pub struct Telemetry {
     pub(crate) metrics: Metrics,
     invocations: AtomicU64,
 }
 
-/// What every line of an invocation says of it.
+/// The fields that every line of an invocation has.
 #[derive(Clone, Debug)]
 pub(crate) struct InvocationContext {
     cold_start: bool,
@@ -65,7 +64,7 @@ impl Telemetry {
         self.invocations.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn facts(&self, context: &Context) -> InvocationContext {
+    pub(crate) fn context(&self, context: &Context) -> InvocationContext {
         let trace = context.xray_trace_id.as_deref().map(trace_id);
         InvocationContext {
             cold_start: self.invocations.load(Ordering::Relaxed) == 1,
@@ -99,6 +98,41 @@ impl InvocationContext {
 /// AWS: [tracing header](https://docs.aws.amazon.com/xray/latest/devguide/xray-concepts.html#xray-concepts-tracingheader).
 fn trace_id(header: &str) -> &str {
     header.split(';').find_map(|part| part.trim().strip_prefix("Root=")).unwrap_or(header)
+}
+
+/// Declares a struct of counts. Each count is reported under its own name; `+=` adds two structs up.
+///
+/// ```
+/// use metrique::{unit::Count, unit_of_work::metrics};
+///
+/// tidegate_lambda::report! {
+///     /// The counts of one invocation.
+///     pub struct Report {
+///         /// Records delivered.
+///         records,
+///     }
+/// }
+///
+/// let mut both = Report { records: 1 };
+/// both += &Report { records: 2 };
+/// assert_eq!(both, Report { records: 3 });
+/// ```
+#[macro_export]
+macro_rules! report {
+    ($(#[doc = $doc:literal])+ pub struct $report:ident { $($(#[doc = $of_count:literal])+ $name:ident,)+ }) => {
+        $(#[doc = $doc])+
+        #[metrics(rename_all = "PascalCase")]
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct $report {
+            $($(#[doc = $of_count])+ #[metrics(unit = Count)] pub $name: usize,)+
+        }
+
+        impl ::std::ops::AddAssign<&Self> for $report {
+            fn add_assign(&mut self, other: &Self) {
+                $(self.$name += other.$name;)+
+            }
+        }
+    };
 }
 
 #[cfg(test)]

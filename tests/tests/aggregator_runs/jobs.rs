@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rate_aggregator::job::Aggregated;
+use rate_aggregator::outcome::Aggregated;
 use serde_json::json;
 use tidegate_sandbox::s3::{Call, Calls, Fault, workers::report};
 use tidegate_tests::aggregator::{AggregatorScene, NOW, aggregate, aggregate_within, summary, time};

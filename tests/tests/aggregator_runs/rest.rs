@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use rate_aggregator::job::Aggregated;
+use rate_aggregator::outcome::Aggregated;
 use tidegate_aws::schema::rates::worker_key;
 use tidegate_sandbox::s3::{Call, Calls, Fault, workers::report};
 use tidegate_tests::aggregator::{AggregatorScene, NOW, aggregate, only, summary, time};

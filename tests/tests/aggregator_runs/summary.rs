@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rate_aggregator::{
-    job::{AggregationError, Outcome},
-    time::Times,
+    outcome::{AggregationError, SummaryOutcome},
+    publication::Times,
 };
 use serde_json::json;
 use tidegate_aws::error::{CallError, causes};
@@ -118,10 +118,10 @@ async fn a_slow_aggregation_replaces_none_that_began_while_it_lasted() -> anyhow
     };
     let now = Instant::now();
     let seconds = Duration::from_secs(2);
-    assert_eq!(run(now.checked_sub(seconds).unwrap_or(now)).await?, Outcome::Superseded);
+    assert_eq!(run(now.checked_sub(seconds).unwrap_or(now)).await?, SummaryOutcome::Superseded);
     // An hour ahead, it is nobody's.
     scene.bucket().put(KEY, r#"{"timestamp": 1767229200.0, "sequence": 7}"#, time(NOW));
-    assert_eq!(scene.aggregate(NOW).await.outcome?, Outcome::Published { sequence: 8 });
+    assert_eq!(scene.aggregate(NOW).await.outcome?, SummaryOutcome::Published { sequence: 8 });
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Hot shards are doubled where that helps.
 
-use bucket_keeper::report::Report;
+use bucket_keeper::report::KeeperReport;
 use futures::future::try_join;
 use tidegate_aws::{registry::Entry, stream::StreamEvent};
 use tidegate_domain::{pressure::SpreadCheck, state::BucketState};
@@ -19,7 +19,7 @@ enum Fate {
     Lost,
 }
 
-fn fate(report: &Report) -> Fate {
+fn fate(report: &KeeperReport) -> Fate {
     match [report.doubled, report.held, report.indivisible, report.at_limit, report.double_lost] {
         [0, 0, 0, 0, 0] => Fate::Left,
         [1, 0, 0, 0, 0] => Fate::Doubled,

@@ -1,7 +1,7 @@
 //! Buckets with rules that are not fully understood are left alone.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use bucket_keeper::report::Report;
+use bucket_keeper::report::KeeperReport;
 use tidegate_domain::state::BucketState;
 use tidegate_tests::keeper::{Item, KeeperScene, full, item, key, number, set_tokens, shard, take, text, tokens};
 
@@ -16,7 +16,7 @@ fn needy() -> BucketState<'static> {
 }
 
 /// The needy bucket with a change is written to: what the function does about that.
-async fn invoke(scene: &mut KeeperScene, entity: &str, change: impl Fn(&mut Item)) -> anyhow::Result<Report> {
+async fn invoke(scene: &mut KeeperScene, entity: &str, change: impl Fn(&mut Item)) -> anyhow::Result<KeeperReport> {
     let mut state = needy();
     for _ in 0..2 {
         take(&mut state, "rpm", 1_000);
@@ -31,7 +31,7 @@ async fn invoke(scene: &mut KeeperScene, entity: &str, change: impl Fn(&mut Item
 
 async fn check(scene: &mut KeeperScene, change: impl Fn(&mut Item)) -> anyhow::Result<()> {
     let report = invoke(scene, "user", change).await?;
-    assert_eq!(report, Report { records: 2, changes: 2, shards: 1, unfamiliar: 1, ..Report::default() });
+    assert_eq!(report, KeeperReport { records: 2, changes: 2, shards: 1, unfamiliar: 1, ..KeeperReport::default() });
     assert_eq!(scene.writes().await?, 0);
     Ok(())
 }

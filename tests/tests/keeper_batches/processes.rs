@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bucket_keeper::report::Report;
+use bucket_keeper::report::KeeperReport;
 use tidegate_aws::schema::system;
 use tidegate_tests::keeper::{Item, KeeperScene, START, count, full, in_time, key, set_tokens, shard, take, time};
 
@@ -17,7 +17,7 @@ enum Processes {
 }
 
 /// What the function reports of each batch, and the table in the end.
-type Outcome = (Vec<Report>, BTreeMap<String, Item>);
+type Outcome = (Vec<KeeperReport>, BTreeMap<String, Item>);
 
 /// Clients draw from a bucket that runs dry, one that doubles, and one whose client has doubled it.
 async fn run(processes: Processes) -> anyhow::Result<Outcome> {
@@ -55,7 +55,7 @@ async fn run(processes: Processes) -> anyhow::Result<Outcome> {
 #[tokio::test]
 async fn any_process_handles_any_batch_alike() -> anyhow::Result<()> {
     let (reports, table) = run(Processes::One).await?;
-    let mut sum = Report::default();
+    let mut sum = KeeperReport::default();
     for report in &reports {
         sum += report;
     }

@@ -1,6 +1,6 @@
 //! A bucket that runs dry is refilled: once, and with what had accrued when its last record was written.
 
-use bucket_keeper::report::Report;
+use bucket_keeper::report::KeeperReport;
 use futures::future::join;
 use tidegate_aws::stream::StreamEvent;
 use tidegate_domain::state::BucketState;
@@ -47,8 +47,8 @@ fn refilled() -> BucketState<'static> {
 }
 
 /// What the function reports of a batch with one record.
-fn one(report: &Report) -> Report {
-    Report { records: 1, changes: 1, shards: 1, ..report.clone() }
+fn one(report: &KeeperReport) -> KeeperReport {
+    KeeperReport { records: 1, changes: 1, shards: 1, ..report.clone() }
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn one_write_refills_a_dry_bucket() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let batch = run_dry(&mut scene).await?;
     let handled = scene.invoke(&batch, NOW).await;
-    assert_eq!(handled.report, one(&Report { refilled: 1, ..Report::default() }));
+    assert_eq!(handled.report, one(&KeeperReport { refilled: 1, ..KeeperReport::default() }));
     assert_eq!(scene.state(&key("user")).await?, refilled());
 
     let echo = scene.event(NOW).await?;
@@ -76,7 +76,7 @@ async fn a_redelivered_batch_credits_nothing() -> anyhow::Result<()> {
     for process in [&scene.keeper, &scene.another_process()?] {
         for later in [0, 500, 1_500] {
             let report = process.handle(&batch, time(NOW + later), in_time()).await.report;
-            assert_eq!(report, one(&Report { lost: 1, ..Report::default() }), "{later} ms later");
+            assert_eq!(report, one(&KeeperReport { lost: 1, ..KeeperReport::default() }), "{later} ms later");
             assert_eq!(scene.state(&key("user")).await?, refilled(), "{later} ms later");
         }
     }
@@ -114,7 +114,7 @@ async fn a_client_that_refills_meanwhile_wins() -> anyhow::Result<()> {
     let theirs = BucketState { last_refill: time(NOW - 1), ..full(1) };
     scene.put(&key("user"), &theirs).await?;
     let handled = scene.invoke(&batch, NOW).await;
-    assert_eq!(handled.report, one(&Report { lost: 1, ..Report::default() }));
+    assert_eq!(handled.report, one(&KeeperReport { lost: 1, ..KeeperReport::default() }));
     assert_eq!(scene.state(&key("user")).await?, theirs);
     Ok(())
 }
@@ -130,14 +130,14 @@ async fn an_item_with_vu_awaits_its_client() -> anyhow::Result<()> {
         scene.change_item(&key("user"), |item| add(item, "b_rpm_tk", -1_000)).await?;
         let batch = scene.event(DRY).await?;
         let handled = scene.invoke(&batch, NOW).await;
-        assert_eq!(handled.report, one(&Report { awaits_client: 1, ..Report::default() }), "{valid_until}");
+        assert_eq!(handled.report, one(&KeeperReport { awaits_client: 1, ..KeeperReport::default() }), "{valid_until}");
         assert_eq!(scene.writes().await?, 0);
     }
     Ok(())
 }
 
 /// A client draws from the bucket, and the function learns of it at `now`: its report, and at most one write.
-async fn check(bucket: &BucketState<'static>, now: i64, expect: Report) -> anyhow::Result<()> {
+async fn check(bucket: &BucketState<'static>, now: i64, expect: KeeperReport) -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let batch = draw(&mut scene, bucket).await?;
     let expect = one(&expect);
@@ -149,27 +149,27 @@ async fn check(bucket: &BucketState<'static>, now: i64, expect: Report) -> anyho
 #[tokio::test]
 async fn records_of_three_seconds_are_stale() -> anyhow::Result<()> {
     let last = created(DRY) + 3_000;
-    check(&bucket(3_000), last, Report { refilled: 1, ..Report::default() }).await?;
-    check(&bucket(3_000), last + 1, Report { stale: 1, ..Report::default() }).await?;
-    check(&bucket(3_000), last + 300_000, Report { stale: 1, ..Report::default() }).await
+    check(&bucket(3_000), last, KeeperReport { refilled: 1, ..KeeperReport::default() }).await?;
+    check(&bucket(3_000), last + 1, KeeperReport { stale: 1, ..KeeperReport::default() }).await?;
+    check(&bucket(3_000), last + 300_000, KeeperReport { stale: 1, ..KeeperReport::default() }).await
 }
 
 #[tokio::test]
 async fn a_refill_must_pay() -> anyhow::Result<()> {
     // In twice the lag of 1,250 ms, 2.5 requests are taken.
-    check(&bucket(3_500), NOW, Report { enough: 1, ..Report::default() }).await?;
-    check(&bucket(3_499), NOW, Report { refilled: 1, ..Report::default() }).await?;
+    check(&bucket(3_500), NOW, KeeperReport { enough: 1, ..KeeperReport::default() }).await?;
+    check(&bucket(3_499), NOW, KeeperReport { refilled: 1, ..KeeperReport::default() }).await?;
     // Half of the limit accrues in 30 seconds.
     let since = |millis| BucketState { last_refill: time(created(DRY) - millis), ..bucket(3_000) };
-    check(&since(30_000), NOW, Report { refilled: 1, ..Report::default() }).await?;
-    check(&since(29_999), NOW, Report { unprofitable: 1, ..Report::default() }).await
+    check(&since(30_000), NOW, KeeperReport { refilled: 1, ..KeeperReport::default() }).await?;
+    check(&since(29_999), NOW, KeeperReport { unprofitable: 1, ..KeeperReport::default() }).await
 }
 
 #[tokio::test]
 async fn an_expired_bucket_is_left_to_its_clients() -> anyhow::Result<()> {
     let expiring = |second| BucketState { expires: Some(second), ..bucket(3_000) };
-    check(&expiring(NOW / 1_000), NOW, Report { expired: 1, ..Report::default() }).await?;
-    check(&expiring(NOW / 1_000 + 1), NOW, Report { refilled: 1, ..Report::default() }).await
+    check(&expiring(NOW / 1_000), NOW, KeeperReport { expired: 1, ..KeeperReport::default() }).await?;
+    check(&expiring(NOW / 1_000 + 1), NOW, KeeperReport { refilled: 1, ..KeeperReport::default() }).await
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn a_removed_bucket_is_gone() -> anyhow::Result<()> {
     let removal = scene.event(DRY).await?;
     let batch = StreamEvent { records: dry.records.into_iter().chain(removal.records).collect() };
     let report = scene.invoke(&batch, NOW).await.report;
-    assert_eq!(report, Report { records: 2, changes: 2, shards: 1, gone: 1, ..Report::default() });
+    assert_eq!(report, KeeperReport { records: 2, changes: 2, shards: 1, gone: 1, ..KeeperReport::default() });
     assert!(scene.table().await?.is_empty());
     Ok(())
 }

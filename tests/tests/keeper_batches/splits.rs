@@ -1,6 +1,6 @@
 //! The shards that a bucket should have are created, whoever doubled it.
 
-use bucket_keeper::report::Report;
+use bucket_keeper::report::KeeperReport;
 use tidegate_aws::registry::Entry;
 use tidegate_domain::{bucket::Shard, state::BucketState};
 use tidegate_tests::keeper::{KeeperScene, count, full, in_time, item, key, set_tokens, shard, take, text, time};
@@ -13,7 +13,10 @@ async fn held(scene: &KeeperScene, name: &'static str) -> anyhow::Result<Vec<i64
 }
 
 /// A bucket of one shard that a client changes: the batch that shows it, and the report of it.
-async fn change(scene: &mut KeeperScene, change: impl FnOnce(&mut BucketState<'static>)) -> anyhow::Result<Report> {
+async fn change(
+    scene: &mut KeeperScene,
+    change: impl FnOnce(&mut BucketState<'static>),
+) -> anyhow::Result<KeeperReport> {
     create(scene, "user", &[full(1)]).await?;
     scene.change(&key("user"), change).await?;
     let batch = scene.event(LATER).await?;
@@ -77,7 +80,7 @@ async fn a_shard_is_trimmed_only_after_its_split() -> anyhow::Result<()> {
     let one = scene.event(LATER).await?;
 
     let report = scene.invoke(&one, LATER).await.report;
-    assert_eq!(report, Report { records: 1, changes: 1, shards: 1, waiting: 1, ..Report::default() });
+    assert_eq!(report, KeeperReport { records: 1, changes: 1, shards: 1, waiting: 1, ..KeeperReport::default() });
     assert_eq!(scene.writes().await?, 0);
     let report = scene.invoke(&zero, LATER).await.report;
     assert_eq!((report.split, report.trimmed), (2, 0));

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::ensure;
-use bucket_keeper::report::Report;
+use bucket_keeper::report::KeeperReport;
 use futures::try_join;
 use proptest::prelude::*;
 use rand::{SeedableRng as _, rngs::StdRng};
@@ -48,9 +48,9 @@ struct TwoProcesses {
 }
 
 impl pump::Function for TwoProcesses {
-    type Report = Report;
+    type Report = KeeperReport;
 
-    async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<Report> {
+    async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<KeeperReport> {
         let batch = self.batches.fetch_add(1, Ordering::Relaxed);
         self.processes[batch % 2].handle(event, deadline).await
     }
@@ -108,7 +108,7 @@ impl Run {
 }
 
 /// Clients draw, and everything is delivered with faults; what happened meanwhile.
-async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<Tally<Report>> {
+async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<Tally<KeeperReport>> {
     let http = FaultyHttp::new(FaultRates::spread(rate / 2.0), seed);
     let mut run = Run::new(&http).await?;
     let mut rng = StdRng::seed_from_u64(seed);
@@ -154,7 +154,7 @@ async fn every_kind_of_fault_is_survived() -> anyhow::Result<()> {
     for fault in Fault::ALL {
         assert!(faults.get(&fault).is_some_and(|count| *count > 0), "no {fault} in {faults:?}");
     }
-    let Report { parked, refilled, trimmed, lost, split, doubled, double_lost, .. } = report;
+    let KeeperReport { parked, refilled, trimmed, lost, split, doubled, double_lost, .. } = report;
     let done = [parked, refilled, trimmed, lost, split, doubled + double_lost];
     assert!(done.iter().all(|count| *count > 0), "{report:?}");
     Ok(())

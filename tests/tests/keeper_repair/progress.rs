@@ -1,6 +1,6 @@
 //! How far a repair comes.
 
-use bucket_keeper::report::Report;
+use bucket_keeper::report::KeeperReport;
 use futures::{TryStreamExt as _, stream};
 use tidegate_aws::registry::sort_key;
 use tidegate_domain::bucket::BucketKey;
@@ -74,7 +74,7 @@ fn entry(bucket: &BucketKey<'_>, shards: u32) -> Item {
 
 /// Repairs with all the time that it takes: whether it reached the end, what it did, and the read and write units
 /// that it took, but for the reads of the registry.
-async fn run(scene: &KeeperScene, now: i64) -> anyhow::Result<(bool, Report, usize, u64)> {
+async fn run(scene: &KeeperScene, now: i64) -> anyhow::Result<(bool, KeeperReport, usize, u64)> {
     let before = (scene.observed.read_units(), scene.http.write_units());
     let repaired = scene.keeper.repair(time(now), Instant::now() + Duration::from_mins(10)).await;
     let (read, written) = (scene.observed.read_units() - before.0, scene.http.write_units() - before.1);
@@ -97,17 +97,17 @@ async fn a_repair_mends_ten_thousand_buckets_at_most() -> anyhow::Result<()> {
     scene.put_all(items).await?;
     // A look at each bucket, a consistent read and a write; one more of either for the place where it stops.
     let shards = SHARDS as usize;
-    let report = |buckets| Report { buckets, shards: buckets * shards, ..Report::default() };
+    let report = |buckets| KeeperReport { buckets, shards: buckets * shards, ..KeeperReport::default() };
     let cost = |buckets: usize| (buckets * shards * 3 / 2 + 1, buckets as u64 + 1);
 
     let (complete, first, read, written) = run(&scene, START + 60_000).await?;
-    assert_eq!((complete, first), (false, Report { refilled: 10_000, ..report(10_000) }));
+    assert_eq!((complete, first), (false, KeeperReport { refilled: 10_000, ..report(10_000) }));
     assert_eq!((read, written), cost(10_000));
     assert_eq!(scene.keeper.registry.stopped().await?, Some(sort_key(&key(&name(9_999)))));
 
     scene.keeper = scene.another_process()?;
     let (complete, second, read, written) = run(&scene, START + 60_000).await?;
-    assert_eq!((complete, second), (true, Report { refilled: 50, ..report(50) }));
+    assert_eq!((complete, second), (true, KeeperReport { refilled: 50, ..report(50) }));
     assert_eq!((read, written), cost(50));
     assert_eq!(scene.keeper.registry.stopped().await?, None);
 

@@ -1,6 +1,6 @@
 //! What a repair does about one bucket.
 
-use bucket_keeper::report::Report;
+use bucket_keeper::report::KeeperReport;
 use futures::future::try_join;
 use tidegate_domain::{
     bucket::{BucketKey, Shard},
@@ -28,10 +28,10 @@ async fn scene(shards: &[State], entered: u32) -> anyhow::Result<KeeperScene> {
 }
 
 /// Repairs once; the report must be `expect`.
-async fn check(scene: &KeeperScene, now: i64, expect: Report) -> anyhow::Result<()> {
+async fn check(scene: &KeeperScene, now: i64, expect: KeeperReport) -> anyhow::Result<()> {
     let repaired = scene.repair(now).await?;
     assert!(repaired.complete?);
-    assert_eq!(repaired.report, Report { buckets: 1, ..expect });
+    assert_eq!(repaired.report, KeeperReport { buckets: 1, ..expect });
     Ok(())
 }
 
@@ -44,7 +44,7 @@ async fn an_empty_registry_is_done() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let repaired = scene.repair(START).await?;
     assert!(repaired.complete?);
-    assert_eq!(repaired.report, Report::default());
+    assert_eq!(repaired.report, KeeperReport::default());
     assert_eq!(scene.writes().await?, 0);
     Ok(())
 }
@@ -54,11 +54,11 @@ async fn missing_shards_are_created() -> anyhow::Result<()> {
     let whole = State { shards: count(4), ..full(1) };
     let mut scene = scene(&[whole], 4).await?;
     // The shard that is read is over-full until it has given.
-    check(&scene, START + SECOND, Report { shards: 1, split: 3, ..Report::default() }).await?;
+    check(&scene, START + SECOND, KeeperReport { shards: 1, split: 3, ..KeeperReport::default() }).await?;
     let expect = (0..4).map(|number| (Shard::new(number), full(4))).collect();
     assert_eq!(scene.shards(&key("user"), 8).await?.states, expect);
     scene.writes().await?;
-    check(&scene, START + 9 * SECOND, Report { shards: 4, ..Report::default() }).await?;
+    check(&scene, START + 9 * SECOND, KeeperReport { shards: 4, ..KeeperReport::default() }).await?;
     assert_eq!(scene.writes().await?, 0, "nothing is left to be done");
     Ok(())
 }
@@ -91,13 +91,13 @@ async fn check_idle(held: i64, elapsed: i64, is_due: bool) -> anyhow::Result<()>
     let mut scene = scene(&[full(2), holding(held)], 2).await?;
     scene.keeper = scene.another_process()?;
     let refilled = usize::from(is_due);
-    check(&scene, START + elapsed, Report { shards: 2, refilled, ..Report::default() }).await?;
+    check(&scene, START + elapsed, KeeperReport { shards: 2, refilled, ..KeeperReport::default() }).await?;
     let credit = tokens(&scene.state(&one()).await?, "rpm") - held;
     // The clock of a repair goes on while it works.
     let accrued = |elapsed: i64| (elapsed * 50_000 / 60_000).min(50_000 - held) * i64::from(is_due);
     assert!((accrued(elapsed - 2)..=accrued(elapsed + SECOND)).contains(&credit), "{credit} in {elapsed} ms");
     assert_eq!(scene.writes().await?, refilled);
-    check(&scene, START + elapsed, Report { shards: 2, ..Report::default() }).await
+    check(&scene, START + elapsed, KeeperReport { shards: 2, ..KeeperReport::default() }).await
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn check_moved(before: [i64; 2], after: [i64; 2]) -> anyhow::Result<()> {
     let mut scene = uneven(before[0], before[1]).await?;
     let moved = usize::from(before != after);
     for moved in [moved, 0] {
-        check(&scene, START, Report { shards: 2, moved, ..Report::default() }).await?;
+        check(&scene, START, KeeperReport { shards: 2, moved, ..KeeperReport::default() }).await?;
         assert_eq!(scene.held(&key("user"), "rpm").await?, after);
         assert_eq!(scene.writes().await?, moved * 2);
     }
@@ -146,7 +146,7 @@ async fn tokens_move_from_full_to_dry_shards() -> anyhow::Result<()> {
 }
 
 /// A repair at whose first call of this operation a client takes a shard's slow path.
-async fn raced(scene: &KeeperScene, now: i64, operation: &'static str, place: u32) -> anyhow::Result<Report> {
+async fn raced(scene: &KeeperScene, now: i64, operation: &'static str, place: u32) -> anyhow::Result<KeeperReport> {
     scene.observed.hold(operation);
     let refill = async {
         scene.observed.held().await;
@@ -182,7 +182,7 @@ async fn no_move_follows_a_lost_refill() -> anyhow::Result<()> {
 async fn check_told(zero: State, said: State, expect: State, aligned: usize) -> anyhow::Result<()> {
     let mut scene = scene(&[zero.clone(), said], 2).await?;
     for aligned in [aligned, 0] {
-        check(&scene, START, Report { shards: 2, aligned, ..Report::default() }).await?;
+        check(&scene, START, KeeperReport { shards: 2, aligned, ..KeeperReport::default() }).await?;
         assert_eq!(scene.state(&one()).await?, expect);
         assert_eq!(scene.state(&key("user")).await?, zero);
         assert_eq!(scene.writes().await?, aligned);
@@ -230,8 +230,12 @@ async fn a_shrunken_limit_is_trimmed_on_every_shard() -> anyhow::Result<()> {
     let mut zero = full(2);
     limit_of(&mut zero, "rpm").terms = a_minute(40);
     let scene = scene(&[zero, full(2)], 2).await?;
-    check(&scene, START + SECOND, Report { shards: 2, aligned: 1, refilled: 2, trimmed: 2, ..Report::default() })
-        .await?;
+    check(
+        &scene,
+        START + SECOND,
+        KeeperReport { shards: 2, aligned: 1, refilled: 2, trimmed: 2, ..KeeperReport::default() },
+    )
+    .await?;
     for number in 0..2 {
         assert_eq!(tokens(&scene.state(&shard(&key("user"), number)).await?, "rpm"), 20_000);
     }
@@ -239,10 +243,10 @@ async fn a_shrunken_limit_is_trimmed_on_every_shard() -> anyhow::Result<()> {
 }
 
 /// The bucket of an entry is `found` (or gone): whether the entry is dropped. No item may be touched.
-async fn check_entry(found: Option<&State>, expect: Report) -> anyhow::Result<()> {
+async fn check_entry(found: Option<&State>, expect: KeeperReport) -> anyhow::Result<()> {
     let mut scene = scene(found.map(std::slice::from_ref).unwrap_or_default(), 2).await?;
     let before = scene.item(&key("user")).await?;
-    let expect = Report { shards: usize::from(found.is_some()), ..expect };
+    let expect = KeeperReport { shards: usize::from(found.is_some()), ..expect };
     check(&scene, START + 100 * SECOND, expect.clone()).await?;
     assert_eq!(scene.keeper.registry.find(&key("user")).await?.is_none(), expect.dropped == 1);
     assert_eq!(scene.item(&key("user")).await?, before);
@@ -253,11 +257,11 @@ async fn check_entry(found: Option<&State>, expect: Report) -> anyhow::Result<()
 #[tokio::test]
 async fn an_entry_is_dropped_when_its_bucket_is_gone() -> anyhow::Result<()> {
     let expiring = |shards, expires: i64| State { expires: Some(START / SECOND + expires), ..full(shards) };
-    let dropped = Report { dropped: 1, ..Report::default() };
+    let dropped = KeeperReport { dropped: 1, ..KeeperReport::default() };
     check_entry(None, dropped.clone()).await?;
     // It was deleted, and created anew.
     check_entry(Some(&full(1)), dropped).await?;
-    let expired = Report { expired: 1, ..Report::default() };
+    let expired = KeeperReport { expired: 1, ..KeeperReport::default() };
     check_entry(Some(&expiring(2, 50)), expired.clone()).await?;
     check_entry(Some(&expiring(2, 100)), expired).await
 }
@@ -277,7 +281,8 @@ async fn unfamiliar_shards_stop_splits_but_no_refills() -> anyhow::Result<()> {
         scene.writes().await?;
         // Shard 1 is left alone, shard 2 is aligned and refilled, shard 3 is still missing.
         let (awaits_client, unfamiliar) = if name == "vu" { (1, 0) } else { (0, 1) };
-        let expect = Report { shards: 2, aligned: 1, refilled: 1, awaits_client, unfamiliar, ..Report::default() };
+        let expect =
+            KeeperReport { shards: 2, aligned: 1, refilled: 1, awaits_client, unfamiliar, ..KeeperReport::default() };
         check(&scene, START + 60 * SECOND, expect).await?;
         assert_eq!(scene.item(&one()).await?, marked);
         let two = scene.state(&shard(&key("user"), 2)).await?;
@@ -298,7 +303,7 @@ async fn an_unfamiliar_shard_0_leaves_the_bucket_alone() -> anyhow::Result<()> {
         scene.change_item(&key("user"), mark).await?;
         scene.writes().await?;
         let (awaits_client, unfamiliar) = if name == "vu" { (1, 0) } else { (0, 1) };
-        let expect = Report { shards: 1, awaits_client, unfamiliar, ..Report::default() };
+        let expect = KeeperReport { shards: 1, awaits_client, unfamiliar, ..KeeperReport::default() };
         check(&scene, START + 60 * SECOND, expect).await?;
         assert_eq!(scene.writes().await?, 0);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_aws::buckets::Outcome;
+use tidegate_aws::buckets::WriteOutcome;
 use tidegate_domain::{bucket::Limit, refill::Refill, state::BucketState, tokens::Millitokens};
 use tidegate_tests::keeper::{
     Item, KeeperScene, START, add, attribute, full, item, key, limit, number, set_tokens, text, time,
@@ -41,7 +41,7 @@ impl Case<'_> {
     async fn check(
         &self,
         meanwhile: impl FnOnce(&mut Item) -> anyhow::Result<()>,
-        expect: Outcome,
+        expect: WriteOutcome,
     ) -> anyhow::Result<()> {
         let Self { scene, seen, refill } = self;
         let mut found = item(&key("user"), seen);
@@ -49,7 +49,7 @@ impl Case<'_> {
         meanwhile(&mut found)?;
         scene.put_item(found.clone()).await?;
         assert_eq!(scene.keeper.buckets.refill(&key("user"), seen, refill).await?, expect, "{found:?}");
-        if expect == Outcome::Written {
+        if expect == WriteOutcome::Written {
             found.insert("rf".to_owned(), number(refill.until.get()));
             for (limit, credit) in &refill.credits {
                 add(&mut found, &attribute(limit, "tk"), credit.get())?;
@@ -62,7 +62,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    async fn check_added(&self, name: &str, change: i64, expect: Outcome) -> anyhow::Result<()> {
+    async fn check_added(&self, name: &str, change: i64, expect: WriteOutcome) -> anyhow::Result<()> {
         self.check(|item| add(item, name, change), expect).await
     }
 }
@@ -71,18 +71,18 @@ impl Case<'_> {
 async fn a_refill_stands_beside_debits() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
     let case = Case { scene: &scene, seen: drained(), refill: credit() };
-    case.check(|_| Ok(()), Outcome::Written).await?;
+    case.check(|_| Ok(()), WriteOutcome::Written).await?;
     assert_eq!(scene.http.writes(), 1, "all limits in one write");
     for limit in ["rpm", "tpm", "wcu"] {
-        case.check_added(&format!("b_{limit}_tk"), -1, Outcome::Written).await?;
-        case.check_added(&format!("b_{limit}_tk"), -7_000_000, Outcome::Written).await?;
-        case.check_added(&format!("b_{limit}_tc"), 7_000_000, Outcome::Written).await?;
+        case.check_added(&format!("b_{limit}_tk"), -1, WriteOutcome::Written).await?;
+        case.check_added(&format!("b_{limit}_tk"), -7_000_000, WriteOutcome::Written).await?;
+        case.check_added(&format!("b_{limit}_tc"), 7_000_000, WriteOutcome::Written).await?;
     }
     let renew = |item: &mut Item| {
         item.insert("ttl".to_owned(), number(START));
         Ok(())
     };
-    case.check(renew, Outcome::Written).await
+    case.check(renew, WriteOutcome::Written).await
 }
 
 #[tokio::test]
@@ -93,24 +93,24 @@ async fn a_refill_is_lost_when_its_basis_changed() -> anyhow::Result<()> {
     let terms = terms.map(|(limit, field)| format!("b_{limit}_{field}"));
     for name in ["rf".to_owned(), "shard_count".to_owned()].into_iter().chain(terms) {
         for change in [-1, 1] {
-            case.check_added(&name, change, Outcome::Lost).await?;
+            case.check_added(&name, change, WriteOutcome::Lost).await?;
         }
         let remove = |item: &mut Item| {
             item.remove(&name);
             Ok(())
         };
-        case.check(remove, Outcome::Lost).await?;
+        case.check(remove, WriteOutcome::Lost).await?;
     }
     for limit in ["rpm", "tpm"] {
         // A refund, or the credit of somebody else.
-        case.check_added(&format!("b_{limit}_tk"), 1, Outcome::Lost).await?;
+        case.check_added(&format!("b_{limit}_tk"), 1, WriteOutcome::Lost).await?;
     }
     for valid_until in [-1, 0, START, UNTIL + 60_000] {
         let mark = |item: &mut Item| {
             item.insert("vu".to_owned(), number(valid_until));
             Ok(())
         };
-        case.check(mark, Outcome::Lost).await?;
+        case.check(mark, WriteOutcome::Lost).await?;
     }
     Ok(())
 }
@@ -119,7 +119,7 @@ async fn a_refill_is_lost_when_its_basis_changed() -> anyhow::Result<()> {
 async fn a_refill_creates_no_item() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
     let outcome = scene.keeper.buckets.refill(&key("nobody"), &drained(), &credit()).await?;
-    assert_eq!(outcome, Outcome::Lost);
+    assert_eq!(outcome, WriteOutcome::Lost);
     assert!(scene.item(&key("nobody")).await?.is_empty());
     Ok(())
 }
@@ -128,7 +128,7 @@ async fn a_refill_creates_no_item() -> anyhow::Result<()> {
 async fn a_refill_is_written_once() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
     scene.put(&key("user"), &drained()).await?;
-    for expect in [Outcome::Written, Outcome::Lost] {
+    for expect in [WriteOutcome::Written, WriteOutcome::Lost] {
         assert_eq!(scene.keeper.buckets.refill(&key("user"), &drained(), &credit()).await?, expect);
     }
     assert_eq!(scene.state(&key("user")).await?, credit().applied_to(drained()));
@@ -143,11 +143,11 @@ async fn one_write_trims_and_credits() -> anyhow::Result<()> {
     let refill = Refill { credits: amounts(&[("tpm", 500_000)]), trims: amounts(&[("rpm", 100_000)]), ..credit() };
     let case = Case { scene: &scene, seen, refill };
     for change in [0, -49_999, 10_000] {
-        case.check_added("b_rpm_tk", change, Outcome::Written).await?;
+        case.check_added("b_rpm_tk", change, WriteOutcome::Written).await?;
     }
     // A trim of what has fallen to the share or below would give tokens.
     for change in [-50_000, -60_000] {
-        case.check_added("b_rpm_tk", change, Outcome::Lost).await?;
+        case.check_added("b_rpm_tk", change, WriteOutcome::Lost).await?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
-use tidegate_aws::buckets::{Consistency, Outcome};
+use tidegate_aws::buckets::{Consistency, WriteOutcome};
 use tidegate_domain::{
     bucket::Shard,
     repair::{self, Alignment, Expiry, Move},
@@ -31,7 +31,7 @@ impl Align<'_> {
         repair::align(&self.zero, &self.seen, time(START)).ok_or_else(|| anyhow::anyhow!("nothing to tell"))
     }
 
-    async fn check(&self, meanwhile: impl Fn(&mut State), expect: Outcome) -> anyhow::Result<()> {
+    async fn check(&self, meanwhile: impl Fn(&mut State), expect: WriteOutcome) -> anyhow::Result<()> {
         let (first, alignment) = (shard(&key("user"), 1), self.alignment()?);
         let mut found = self.seen.clone();
         meanwhile(&mut found);
@@ -39,7 +39,7 @@ impl Align<'_> {
         put.insert("unheard_of".to_owned(), text("kept"));
         self.scene.put_item(put).await?;
         assert_eq!(self.scene.keeper.buckets.align(&first, &self.seen, &alignment).await?, expect, "{found:?}");
-        if expect == Outcome::Written {
+        if expect == WriteOutcome::Written {
             repair::apply(&alignment, &mut found);
         }
         assert_eq!(self.scene.state(&first).await?, found);
@@ -55,16 +55,16 @@ async fn a_shard_is_told_new_terms() -> anyhow::Result<()> {
     limit_of(&mut zero, "rpm").terms = a_minute(70);
     limit_of(&mut zero, "tpm").terms.period = 1_234;
     let align = Align { scene: &scene, zero, seen: full(2) };
-    align.check(|_| (), Outcome::Written).await?;
+    align.check(|_| (), WriteOutcome::Written).await?;
     // They are right whatever the shard holds.
-    align.check(|state| take(state, "rpm", 30_000), Outcome::Written).await?;
-    align.check(|state| state.last_refill = time(START + 1), Outcome::Written).await?;
+    align.check(|state| take(state, "rpm", 30_000), WriteOutcome::Written).await?;
+    align.check(|state| state.last_refill = time(START + 1), WriteOutcome::Written).await?;
     // A client has written newer ones.
     for name in ["rpm", "tpm"] {
         let newer = |change: fn(&mut Terms)| move |state: &mut State| change(&mut limit_of(state, name).terms);
-        align.check(newer(|terms| terms.capacity = Millitokens::new(1)), Outcome::Lost).await?;
-        align.check(newer(|terms| terms.refill = Millitokens::new(1)), Outcome::Lost).await?;
-        align.check(newer(|terms| terms.period = 1), Outcome::Lost).await?;
+        align.check(newer(|terms| terms.capacity = Millitokens::new(1)), WriteOutcome::Lost).await?;
+        align.check(newer(|terms| terms.refill = Millitokens::new(1)), WriteOutcome::Lost).await?;
+        align.check(newer(|terms| terms.period = 1), WriteOutcome::Lost).await?;
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ async fn a_shard_with_vu_is_told_nothing() -> anyhow::Result<()> {
     marked.insert("vu".to_owned(), number(0));
     scene.put_item(marked.clone()).await?;
     let alignment = Alignment { terms: [(limit("rpm"), a_minute(70))].into(), ..Alignment::default() };
-    assert_eq!(scene.keeper.buckets.align(&first, &full(2), &alignment).await?, Outcome::Lost);
+    assert_eq!(scene.keeper.buckets.align(&first, &full(2), &alignment).await?, WriteOutcome::Lost);
     assert_eq!(scene.item(&first).await?, marked);
     Ok(())
 }
@@ -89,12 +89,12 @@ async fn a_shard_gets_a_new_limit_once() -> anyhow::Result<()> {
     seen.limits.remove(&limit("tpm"));
     let align = Align { scene: &scene, zero: full(2), seen };
     assert_eq!(align.alignment()?.added[&limit("tpm")].1, Millitokens::new(5_000_000), "half of the limit");
-    align.check(|_| (), Outcome::Written).await?;
+    align.check(|_| (), WriteOutcome::Written).await?;
     let mut theirs = full(2).limits[&limit("tpm")];
     theirs.tokens = Millitokens::new(17);
-    align.check(|state| _ = state.limits.insert(limit("tpm"), theirs), Outcome::Lost).await?;
+    align.check(|state| _ = state.limits.insert(limit("tpm"), theirs), WriteOutcome::Lost).await?;
     // Its share is another.
-    align.check(|state| state.shards = count(4), Outcome::Lost).await?;
+    align.check(|state| state.shards = count(4), WriteOutcome::Lost).await?;
     Ok(())
 }
 
@@ -104,12 +104,12 @@ async fn a_shard_is_told_when_it_expires() -> anyhow::Result<()> {
     let expiring = |expires| State { expires, ..full(2) };
     let renew = Align { scene: &scene, zero: expiring(Some(2_000)), seen: expiring(Some(1_000)) };
     assert_eq!(renew.alignment()?.expiry, Some(Expiry::At(2_000)));
-    renew.check(|_| (), Outcome::Written).await?;
+    renew.check(|_| (), WriteOutcome::Written).await?;
     // A client has renewed the shard meanwhile, and for longer.
-    renew.check(|state| state.expires = Some(3_000), Outcome::Lost).await?;
+    renew.check(|state| state.expires = Some(3_000), WriteOutcome::Lost).await?;
     let keep = Align { scene: &scene, zero: expiring(None), seen: expiring(Some(1_000)) };
     assert_eq!(keep.alignment()?.expiry, Some(Expiry::Never));
-    keep.check(|_| (), Outcome::Written).await?;
+    keep.check(|_| (), WriteOutcome::Written).await?;
     Ok(())
 }
 
@@ -118,7 +118,7 @@ async fn a_shard_that_is_gone_is_told_nothing() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
     let nobody = shard(&key(NOBODY), 1);
     let alignment = Alignment { expiry: Some(Expiry::Never), ..Alignment::default() };
-    assert_eq!(scene.keeper.buckets.align(&nobody, &full(2), &alignment).await?, Outcome::Lost);
+    assert_eq!(scene.keeper.buckets.align(&nobody, &full(2), &alignment).await?, WriteOutcome::Lost);
     assert!(scene.item(&nobody).await?.is_empty());
     Ok(())
 }
@@ -176,7 +176,7 @@ async fn a_read_says_which_shards_are_unfamiliar() -> anyhow::Result<()> {
 async fn check_move(
     place: u32,
     meanwhile: impl FnOnce(&mut Item) -> anyhow::Result<()>,
-    expect: Outcome,
+    expect: WriteOutcome,
 ) -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let mut dry = full(2);
@@ -198,9 +198,9 @@ async fn check_move(
         tokens: Millitokens::new(20_000),
     };
     assert_eq!(scene.keeper.buckets.move_tokens(&key("user"), &states, &transfer).await?, expect, "shard {place}");
-    let written = if expect == Outcome::Written { 2 } else { 0 };
+    let written = if expect == WriteOutcome::Written { 2 } else { 0 };
     assert_eq!(scene.writes().await?, written);
-    if expect == Outcome::Written {
+    if expect == WriteOutcome::Written {
         assert_eq!(scene.held(&key("user"), "rpm").await?, [before[0] - 20_000, before[1] + 20_000]);
     }
     Ok(())
@@ -208,26 +208,26 @@ async fn check_move(
 
 #[tokio::test]
 async fn tokens_move_beside_debits() -> anyhow::Result<()> {
-    check_move(0, |_| Ok(()), Outcome::Written).await?;
-    check_move(0, |item| add(item, "b_rpm_tk", -30_000), Outcome::Written).await?;
-    check_move(1, |item| add(item, "b_rpm_tk", -1), Outcome::Written).await
+    check_move(0, |_| Ok(()), WriteOutcome::Written).await?;
+    check_move(0, |item| add(item, "b_rpm_tk", -30_000), WriteOutcome::Written).await?;
+    check_move(1, |item| add(item, "b_rpm_tk", -1), WriteOutcome::Written).await
 }
 
 #[tokio::test]
 async fn a_move_is_lost_when_its_basis_changed() -> anyhow::Result<()> {
     for place in 0..2 {
         for name in ["rf", "shard_count", "b_rpm_cp", "b_rpm_ra", "b_rpm_rp"] {
-            check_move(place, |item| add(item, name, 1), Outcome::Lost).await?;
+            check_move(place, |item| add(item, name, 1), WriteOutcome::Lost).await?;
         }
         let mark = |item: &mut Item| {
             item.insert("vu".to_owned(), number(0));
             Ok(())
         };
-        check_move(place, mark, Outcome::Lost).await?;
+        check_move(place, mark, WriteOutcome::Lost).await?;
     }
     // The tokens that were to move are gone, or the other shard has got some.
-    check_move(0, |item| add(item, "b_rpm_tk", -30_001), Outcome::Lost).await?;
-    check_move(1, |item| add(item, "b_rpm_tk", 1), Outcome::Lost).await
+    check_move(0, |item| add(item, "b_rpm_tk", -30_001), WriteOutcome::Lost).await?;
+    check_move(1, |item| add(item, "b_rpm_tk", 1), WriteOutcome::Lost).await
 }
 
 /// A shard that has been full for a minute gives half, and does not get it back at once.
@@ -242,7 +242,7 @@ async fn a_full_giver_forfeits_what_did_not_fit() -> anyhow::Result<()> {
     }
     let states = scene.shards(&key("user"), 2).await?.states;
     let [transfer] = &repair::rebalance(&states, now)[..] else { panic!("one move") };
-    assert_eq!(scene.keeper.buckets.move_tokens(&key("user"), &states, transfer).await?, Outcome::Written);
+    assert_eq!(scene.keeper.buckets.move_tokens(&key("user"), &states, transfer).await?, WriteOutcome::Written);
     assert_eq!(scene.held(&key("user"), "rpm").await?, [25_000, 25_000]);
     let states = scene.shards(&key("user"), 2).await?.states;
     assert!(states.values().all(|state| state.last_refill == now), "{states:?}");

@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::{
 };
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join, stream};
 use tidegate_aws::{
-    buckets::{Outcome, Shards},
+    buckets::{Shards, WriteOutcome},
     image::image_of,
 };
 use tidegate_domain::{
@@ -48,7 +48,7 @@ async fn plan(scene: &KeeperScene, shards: u32) -> anyhow::Result<(Shards, Plan<
     Ok((read, plan.ok_or_else(|| anyhow::anyhow!("nothing is missing"))?))
 }
 
-async fn increase(scene: &KeeperScene, (shards, plan): (Shards, Plan<'static>)) -> anyhow::Result<Outcome> {
+async fn increase(scene: &KeeperScene, (shards, plan): (Shards, Plan<'static>)) -> anyhow::Result<WriteOutcome> {
     Ok(scene.keeper.buckets.increase_shards(&key("user"), &shards, &plan).await?)
 }
 
@@ -68,7 +68,7 @@ async fn a_new_shard_is_shard_0_under_its_own_keys() -> anyhow::Result<()> {
     scene.put_item(before.clone()).await?;
     let sums = (sum(&scene, "rpm").await?, sum(&scene, "tpm").await?);
     scene.writes().await?;
-    assert_eq!(increase(&scene, plan(&scene, 2).await?).await?, Outcome::Written);
+    assert_eq!(increase(&scene, plan(&scene, 2).await?).await?, WriteOutcome::Written);
     assert_eq!(scene.writes().await?, 2);
 
     let mut donor = before.clone();
@@ -113,7 +113,7 @@ async fn with_three_shards(scene: &KeeperScene) -> anyhow::Result<State> {
 async fn the_nearest_shard_gives_and_others_learn() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
     let mut one = with_three_shards(&scene).await?;
-    assert_eq!(increase(&scene, plan(&scene, 4).await?).await?, Outcome::Written);
+    assert_eq!(increase(&scene, plan(&scene, 4).await?).await?, WriteOutcome::Written);
     let three = scene.item(&shard(&key("user"), 3)).await?;
     assert_eq!(three["rf"], number(START + 777), "the donor's time");
     assert_eq!(three["ttl"], number(START), "shard 0's expiry");
@@ -138,7 +138,7 @@ async fn check_lost(meanwhile: impl AsyncFnOnce(&KeeperScene) -> anyhow::Result<
     meanwhile(&scene).await?;
     scene.writes().await?;
     let before = scene.table().await?;
-    assert_eq!(increase(&scene, plan).await?, Outcome::Lost);
+    assert_eq!(increase(&scene, plan).await?, WriteOutcome::Lost);
     assert_eq!((scene.writes().await?, scene.table().await?), (0, before));
     Ok(())
 }
@@ -182,7 +182,7 @@ async fn a_split_stands_beside_debits() -> anyhow::Result<()> {
     with_three_shards(&scene).await?;
     let plan = plan(&scene, 4).await?;
     scene.change(&shard(&key("user"), 1), |state| take(state, "rpm", 20_001)).await?;
-    assert_eq!(increase(&scene, plan).await?, Outcome::Written);
+    assert_eq!(increase(&scene, plan).await?, WriteOutcome::Written);
     let now = scene.shards(&key("user"), 4).await?;
     let rpm = |number| tokens(&now.states[&Shard::new(number)], "rpm");
     assert_eq!((rpm(1), rpm(3)), (0, 20_000));
@@ -211,7 +211,7 @@ async fn a_reader_sees_a_doubling_whole_or_not() -> anyhow::Result<()> {
         for shards in [2, 4, 8, 16, 32, 64] {
             let plan = plan(&scene, shards).await?;
             drop(scene.observed.calls());
-            assert_eq!(increase(&scene, plan).await?, Outcome::Written, "{shards}");
+            assert_eq!(increase(&scene, plan).await?, WriteOutcome::Written, "{shards}");
             assert_eq!(scene.observed.calls(), [("TransactWriteItems".to_owned(), 1)].into());
         }
         is_done.set(true);
@@ -255,7 +255,7 @@ async fn clients_draw_while_shards_double() -> anyhow::Result<()> {
     let draws = stream::iter(0..1_000).map(draw).buffer_unordered(64);
     let draws = draws.try_fold(0, async |sum, taken| Ok(sum + taken));
     let double = async {
-        while increase(&scene, plan(&scene, 64).await?).await? == Outcome::Lost {}
+        while increase(&scene, plan(&scene, 64).await?).await? == WriteOutcome::Lost {}
         Ok(())
     };
     let (taken, ()) = try_join(draws, double).await?;

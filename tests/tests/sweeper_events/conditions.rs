@@ -44,7 +44,7 @@ async fn a_reservation_that_is_used_for_another_resource_stays() -> anyhow::Resu
     let handled = swept_while(&scene, async { scene.put(&token("r-1", "j-2")).await }).await?;
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["already-gone"], vec![]));
     assert_eq!((handled.report.changed, handled.report.deleted), (1, 0));
-    assert!(handled.decided[0].response().why.contains("another resource"), "{handled:?}");
+    assert!(handled.decided[0].decision.why().contains("another resource"), "{handled:?}");
     assert_eq!(scene.held().await?, [("r-1".to_owned(), "j-2".to_owned())].into());
     Ok(())
 }
@@ -74,7 +74,7 @@ async fn what_others_do_with_one_token_keeps_no_other() -> anyhow::Result<()> {
     let [decided] = &handled.decided[..] else { panic!("{handled:?}") };
     assert!(matches!(decided.decision, Decision::Decided(_, removals)
         if (removals.deleted, removals.already_gone, removals.changed) == (1, 1, 1)));
-    assert_eq!(decided.response().deleted, 1);
+    assert_eq!(decided.decision.deleted(), 1);
     assert_eq!(scene.left().await?, ["r-1"]);
     Ok(())
 }

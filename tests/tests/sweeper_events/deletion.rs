@@ -108,7 +108,7 @@ async fn a_retried_glue_job_run_keeps_its_token() -> anyhow::Result<()> {
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["no-end"; 3], vec![]));
     assert_eq!(scene.left().await?, ["r-1", "r-2"]);
     let handled = scene.invoke(&[event("jr_1_attempt_2", "SUCCEEDED")], END).await?;
-    assert_eq!((decisions(&handled), handled.decided[0].resource.as_deref()), (vec!["deleted"], Some("jr_1")));
+    assert_eq!((decisions(&handled), handled.decided[0].about.resource.as_deref()), (vec!["deleted"], Some("jr_1")));
     assert_eq!(scene.left().await?, ["r-2"]);
     Ok(())
 }

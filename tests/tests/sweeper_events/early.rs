@@ -8,7 +8,7 @@ use tidegate_tests::sweeper::{
 };
 use token_sweeper::{
     decision::{Decision, Failure},
-    event::Answer,
+    handler::Answer,
 };
 use tokio::time::Instant;
 
@@ -114,7 +114,7 @@ async fn a_direct_event_is_answered_with_what_was_decided_and_why() -> anyhow::R
         if decision == "no-end" {
             expect.as_object_mut().and_then(|expect| expect.remove("resource"));
         }
-        assert_eq!(serde_json::to_value(Answer::Direct(decided.response()))?, expect);
+        assert_eq!(serde_json::to_value(Answer::Direct(decided))?, expect);
         assert_eq!((report.events, report.deleted), (1, deleted));
     }
     Ok(())

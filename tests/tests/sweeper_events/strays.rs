@@ -18,8 +18,8 @@ async fn check_stray(stray: Value, why: &str) -> anyhow::Result<()> {
     assert_eq!(decisions(&handled), ["deleted", "failed", "deleted"], "{stray}");
     assert_eq!(failures(&handled), ["m-1"], "{stray}");
     assert_eq!(handled.report.malformed + handled.report.unprocessable, 1, "{stray}");
-    let response = handled.decided[1].response();
-    assert!(response.why.contains(why), "{:?} does not say {why:?}", response.why);
+    let reason = handled.decided[1].decision.why();
+    assert!(reason.contains(why), "{reason:?} does not say {why:?}");
     assert_eq!(scene.left().await?, ["r-3"], "{stray}");
     Ok(())
 }

@@ -62,17 +62,18 @@ fn own(stack: &Stack) -> anyhow::Result<BTreeMap<String, Own>> {
     for (_, function) in stack.resources("AWS::Serverless::Function")? {
         let (counts, metrics) = match text(&function["CodeUri"])?.as_str() {
             "functions/usage-rollup" => {
-                (counted(&usage_rollup::report::Report::default()), &usage_rollup::report::METRICS[..])
+                (counted(&usage_rollup::report::RollupReport::default()), &usage_rollup::report::METRICS[..])
             }
             "functions/bucket-keeper" => {
-                (counted(&bucket_keeper::report::Report::default()), &bucket_keeper::report::METRICS[..])
+                (counted(&bucket_keeper::report::KeeperReport::default()), &bucket_keeper::report::METRICS[..])
             }
             "functions/token-sweeper" => {
-                (counted(&token_sweeper::report::Report::default()), &token_sweeper::report::METRICS[..])
+                (counted(&token_sweeper::report::SweepReport::default()), &token_sweeper::report::METRICS[..])
             }
             "functions/rate-aggregator" => {
-                let aggregation = rate_aggregator::report::Report::default();
-                let counts = [counted(&aggregation), counted(&rate_aggregator::report::Summed::default())].concat();
+                let aggregation = rate_aggregator::outcome::AggregationReport::default();
+                let counts =
+                    [counted(&aggregation), counted(&rate_aggregator::report::InvocationReport::default())].concat();
                 (counts, &rate_aggregator::report::METRICS[..])
             }
             other => anyhow::bail!("{other} is no function"),

@@ -90,7 +90,7 @@ fn usage_rollup_writes_items_of_entities_only() -> anyhow::Result<()> {
     for key in [
         schema::bucket_pk(&bucket),
         schema::redriven_pk(&bucket),
-        schema::system_pk(&namespace),
+        format!("{namespace}/SYSTEM#"),
         format!("{namespace}/AUDIT#{entity}"),
         system::PARTITION.to_owned(),
     ] {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Context as _;
 use aws_sdk_dynamodb::types::{KeySchemaElement, Projection, ProjectionType, StreamViewType};
 use serde_json::{Value, json};
-use tidegate_aws::table::tokens::{self, TokenTables};
+use tidegate_aws::table::{self, TokenTables};
 use tidegate_sandbox::services::Services;
 
 use crate::stack::{NAME, Stack};
@@ -92,7 +92,7 @@ async fn the_tables_are_those_of_the_schema() -> anyhow::Result<()> {
     let client = &services.dynamodb;
     // What clients make of the base name that is an output.
     let names_of_tokens = TokenTables::of(NAME);
-    tokens::create(client, &names_of_tokens).await?;
+    table::create_token_tables(client, &names_of_tokens).await?;
 
     let names = [
         ("BucketTable", &buckets),

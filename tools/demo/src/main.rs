@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use tidegate_aws::{
     clock,
-    table::{self, tokens::TokenTables},
+    table::{self, TokenTables},
 };
 use tidegate_demo::{keeper, progress::Progress, rates, rollup, tokens, verdict};
 use tidegate_sandbox::{
@@ -116,7 +116,7 @@ async fn roll_up(options: rollup::Options, place: Place) -> anyhow::Result<ExitC
     }
     println!("{}", verdict::line(&outcome));
     if place.serve {
-        table::tokens::create(&services.dynamodb, &TokenTables::of(&services.table))
+        table::create_token_tables(&services.dynamodb, &TokenTables::of(&services.table))
             .await
             .context("the token tables")?;
         let s3 = EmbeddedS3::start(None).await?;

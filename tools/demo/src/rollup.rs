@@ -22,7 +22,7 @@ use tidegate_sandbox::{
     usage_totals::UsageTotals,
 };
 use tokio::sync::mpsc;
-use usage_rollup::{handler::UsageRollup, report::Report};
+use usage_rollup::{UsageRollup, report::RollupReport};
 
 use crate::{progress::Progress, traffic::Traffic};
 
@@ -80,7 +80,7 @@ pub struct Outcome {
     /// What the snapshots say.
     pub books: UsageTotals,
     /// The function's counts, over all invocations that came to an end.
-    pub report: Report,
+    pub report: RollupReport,
     /// Invocations that came to an end.
     pub invocations: u64,
     pub delivery_faults: BTreeMap<Fault, usize>,
@@ -238,8 +238,8 @@ impl Pumps<'_> {
         Ok(())
     }
 
-    fn report(&self) -> Report {
-        let mut sum = Report::default();
+    fn report(&self) -> RollupReport {
+        let mut sum = RollupReport::default();
         for pump in self.by_shard.values() {
             sum += &pump.tally().report;
         }

@@ -20,7 +20,7 @@ use std::{
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use token_sweeper::report::Report;
+use token_sweeper::report::SweepReport;
 
 use self::run::SimulationRun;
 
@@ -96,8 +96,8 @@ pub struct Tally {
     /// Messages that are still in the queue.
     pub unsettled: usize,
     /// What its invocations for messages did.
-    pub report: Report,
-    pub reconciled: Report,
+    pub report: SweepReport,
+    pub reconciled: SweepReport,
     /// Calls that went wrong on purpose.
     pub faults: BTreeMap<&'static str, u64>,
 }

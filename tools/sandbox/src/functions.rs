@@ -6,19 +6,11 @@ use std::{
 };
 
 use anyhow::Context as _;
-use bucket_keeper::{
-    config::Config,
-    handler::{BucketKeeper, Handled},
-    repair::Repaired,
-    report::Report,
-};
-use tidegate_aws::{
-    buckets::Buckets, client, dead_letters::DeadLetterQueue, registry::Registry, snapshots::Snapshots,
-    stream::StreamEvent,
-};
+use bucket_keeper::{BucketKeeper, config::Config, handler::Handled, repair::Repaired, report::KeeperReport};
+use tidegate_aws::{client, stream::StreamEvent};
 use tidegate_domain::{time::EpochMillis, window::Window};
 use tokio::time::Instant;
-use usage_rollup::handler::UsageRollup;
+use usage_rollup::UsageRollup;
 
 use crate::{
     faults::{FaultRates, FaultyHttp, sdk_config},
@@ -33,12 +25,14 @@ const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 pub fn usage_rollup(services: &Services, http: &FaultyHttp) -> Arc<UsageRollup> {
     let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, http.clone()));
     let sqs = client::sqs(&sdk_config(services.queue.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
-    Arc::new(UsageRollup {
+    let config = usage_rollup::config::Config {
+        table: services.table.clone(),
         windows: Window::ALL.to_vec(),
-        snapshots: Snapshots::new(dynamodb, &services.table, RETENTION_DAYS),
-        dead_letters: Some(DeadLetterQueue::new(sqs, services.queue.url(), "usage-rollup")),
+        retention_days: RETENTION_DAYS,
+        dead_letter_queue: Some(services.queue.url().to_owned()),
         concurrency: CONCURRENCY,
-    })
+    };
+    Arc::new(UsageRollup::new(config, dynamodb, sqs))
 }
 
 /// `bucket-keeper` at a simulated time.
@@ -55,17 +49,13 @@ pub fn bucket_keeper(services: &Services, http: &FaultyHttp, now: EpochMillis) -
         Config::read(|name| (name == "TABLE_NAME").then(|| services.table.clone())).context("the keeper's defaults")?;
     let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, http.clone()));
     let sqs = client::sqs(&sdk_config(services.queue.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
-    Ok(Arc::new(TimedKeeper {
-        keeper: BucketKeeper {
-            buckets: Buckets::new(dynamodb.clone(), &config.table),
-            registry: Registry::new(dynamodb, &config.table),
-            dead_letters: Some(DeadLetterQueue::new(sqs, services.queue.url(), "bucket-keeper")),
-            pressure: config.pressure,
-            concurrency: CONCURRENCY,
-            own_table: true,
-        },
-        now: Mutex::new(now),
-    }))
+    let config = Config {
+        dead_letter_queue: Some(services.queue.url().to_owned()),
+        concurrency: CONCURRENCY,
+        own_table: true,
+        ..config
+    };
+    Ok(Arc::new(TimedKeeper { keeper: BucketKeeper::new(config, dynamodb, sqs), now: Mutex::new(now) }))
 }
 
 impl TimedKeeper {
@@ -84,9 +74,9 @@ impl TimedKeeper {
 }
 
 impl Function for TimedKeeper {
-    type Report = Report;
+    type Report = KeeperReport;
 
-    async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<Report> {
+    async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<KeeperReport> {
         let Handled { report, answer } = Box::pin(self.keeper.handle(event, self.now(), deadline)).await;
         (report, answer)
     }

@@ -1,6 +1,6 @@
 //! A function's binary as Lambda runs it: a process with an environment, on the Runtime API.
 
-use std::{process::Stdio, time::Duration};
+use std::{fs, path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
@@ -64,6 +64,17 @@ impl Binary {
         Ok(message)
     }
 
+    /// With these variables only, the function must fail to start, with an error that holds each part of `expect`.
+    pub async fn check_refusal(&self, variables: &[(&str, &str)], expect: &[&str]) {
+        check_message(&self.refusal(variables).await.expect("an error at the start"), expect);
+    }
+
+    /// Reads one of the function's payloads in `events`.
+    pub fn payload(&self, name: &str) -> anyhow::Result<Value> {
+        let events = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../events");
+        Ok(serde_json::from_slice(&fs::read(events.join(self.name).join(name))?)?)
+    }
+
     /// A command of the binary with nothing in its environment but what each function has.
     fn command(&self) -> Command {
         let name = self.name;
@@ -106,6 +117,18 @@ impl Process {
         Ok(message)
     }
 
+    /// The function must answer an event with `expect`.
+    pub async fn check(&mut self, event: &Value, expect: Value) -> Answer {
+        let (answer, body) = self.invoke(event).await.expect("an answer");
+        assert_eq!(body, expect);
+        answer
+    }
+
+    /// An event must fail with a message that holds each part of `expect`, and the process must live.
+    pub async fn check_failure(&mut self, event: &Value, expect: &[&str]) {
+        check_message(&self.failure(event).await.expect("a failure"), expect);
+    }
+
     /// Tells the process to end, by SIGTERM, which it must do well; what it wrote, as [`Self::log`] has it.
     pub async fn terminate(mut self) -> anyhow::Result<Vec<Value>> {
         let id = self.child.id().context("it has ended")?;
@@ -135,6 +158,12 @@ impl Process {
         let lines: Vec<Value> = lines.collect::<anyhow::Result<_>>()?;
         ensure!(lines.iter().all(Value::is_object), "{lines:?}");
         Ok(lines)
+    }
+}
+
+fn check_message(message: &str, expect: &[&str]) {
+    for part in expect {
+        assert!(message.contains(part), "{message:?} does not say {part:?}");
     }
 }
 

@@ -13,9 +13,9 @@ use aws_lambda_events::streams::DynamoDbEventResponse;
 use futures::future;
 use rand::{RngExt as _, rngs::StdRng};
 use serde_json::value::RawValue;
-use tidegate_aws::{parking::BatchError, stream::StreamEvent};
+use tidegate_aws::{batch::BatchError, stream::StreamEvent};
 use tokio::{task::JoinHandle, time::Instant};
-use usage_rollup::handler::{Handled, UsageRollup};
+use usage_rollup::{UsageRollup, handler::Handled};
 
 use crate::{
     faults::FaultyHttp,
@@ -39,7 +39,7 @@ pub trait Function: Send + Sync + 'static {
 pub type Done<R> = (R, Result<DynamoDbEventResponse, BatchError>);
 
 impl Function for UsageRollup {
-    type Report = usage_rollup::report::Report;
+    type Report = usage_rollup::report::RollupReport;
 
     async fn handle(&self, event: &StreamEvent, deadline: Instant) -> Done<Self::Report> {
         let Handled { report, answer } = self.handle(event, deadline).await;

@@ -6,9 +6,8 @@ use serde_json::{Map, Value};
 
 use super::{
     Field, Fields, PatternError, Test,
-    cidr::Cidr,
-    number::{self, Bound, Comparison},
     text::{Part, Place, Wildcard},
+    values::{self, Bound, Cidr, Comparison},
 };
 
 type Result<T> = std::result::Result<T, PatternError>;
@@ -149,7 +148,7 @@ fn numeric(operand: &Value, at: Path<'_>) -> Result<Vec<Bound>> {
             if !lower.comparison.is_lower() || !upper.comparison.is_upper() {
                 return at.refuse(operand, "expected > or >= first, then < or <=");
             }
-            if !number::is_less(&lower.number, &upper.number) {
+            if !values::is_less(&lower.number, &upper.number) {
                 return at.refuse(operand, "expected the first number to be less than the second");
             }
             Ok(vec![lower, upper])
@@ -158,7 +157,7 @@ fn numeric(operand: &Value, at: Path<'_>) -> Result<Vec<Bound>> {
     }
 }
 
-/// A comparison and its number, of which the comparison stands at the index.
+/// Reads a comparison and its number. `index` is the place of the comparison.
 fn bound([comparison, number]: [&Value; 2], index: usize, at: Path<'_>) -> Result<Bound> {
     let Some(parsed) = comparison.as_str().and_then(Comparison::parse) else {
         return Path::Index(&at, index).refuse(comparison, "expected =, <, <=, > or >=");

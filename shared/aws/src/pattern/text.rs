@@ -55,12 +55,12 @@ pub(super) struct Wildcard {
     start: String,
     /// Between one `*` and the next.
     middle: Vec<String>,
-    /// Behind the last `*`; `None` if there is none.
+    /// The text behind the last `*`; `None` without a `*`.
     end: Option<String>,
 }
 
 impl Wildcard {
-    /// Reads a wildcard, or says why it is none.
+    /// Reads a wildcard. The error says what is wrong with it.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let mut literals = Vec::new();
         let mut literal = String::new();

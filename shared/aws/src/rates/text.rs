@@ -32,7 +32,7 @@ pub fn report(text: &[u8]) -> Content {
     Ok(Report { timestamp: field(timestamp), read_rate: field(read_rate), write_rate: field(write_rate) })
 }
 
-/// What is known of the summary that this is; nothing can be taken from a text that is none.
+/// Reads what is known of a stored summary. Nothing is known if the text is not a summary.
 pub fn previous(text: &[u8]) -> Previous {
     #[derive(Default, Deserialize)]
     struct Fields<'a> {

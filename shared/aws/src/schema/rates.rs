@@ -4,7 +4,7 @@
 //! | object | fields |
 //! |---|---|
 //! | `{prefix}worker-{worker_id}.json`, a report | [`WORKER_ID`], [`TIMESTAMP`], [`READ_RATE`], [`WRITE_RATE`] |
-//! | `{prefix}summary.json`, the summary | [`TIMESTAMP`], [`AGGREGATED_READ_RATE`] to [`AGGREGATION_TIME_UTC`]; ours from [`STALE_WORKERS`] on |
+//! | `{prefix}summary.json`, the summary | [`TIMESTAMP`], `AGGREGATED_READ_RATE` to `AGGREGATION_TIME_UTC`; ours from `STALE_WORKERS` on |
 //!
 //! A prefix ends in [`SEPARATOR`].
 
@@ -18,19 +18,19 @@ pub const READ_RATE: &str = "read_rate";
 pub const WRITE_RATE: &str = "write_rate";
 
 /// What the fleet reads.
-pub const AGGREGATED_READ_RATE: &str = "aggregated_read_rate";
-pub const AGGREGATED_WRITE_RATE: &str = "aggregated_write_rate";
+pub(crate) const AGGREGATED_READ_RATE: &str = "aggregated_read_rate";
+pub(crate) const AGGREGATED_WRITE_RATE: &str = "aggregated_write_rate";
 /// How many workers were summed up.
-pub const ACTIVE_WORKERS: &str = "active_workers";
+pub(crate) const ACTIVE_WORKERS: &str = "active_workers";
 /// When, for a person to read.
-pub const AGGREGATION_TIME_UTC: &str = "aggregation_time_utc";
+pub(crate) const AGGREGATION_TIME_UTC: &str = "aggregation_time_utc";
 /// Ours: how many workers have not reported lately.
-pub const STALE_WORKERS: &str = "stale_workers";
-/// Ours: how many workers have reported what cannot be.
-pub const REJECTED_WORKERS: &str = "rejected_workers";
+pub(crate) const STALE_WORKERS: &str = "stale_workers";
+/// Ours: how many workers' reports are invalid.
+pub(crate) const REJECTED_WORKERS: &str = "rejected_workers";
 /// Ours: the time between two summaries.
 pub const INTERVAL_SECONDS: &str = "interval_seconds";
-/// Ours: the number of the summary, one more than that of the one before.
+/// Ours: the number of the summary, one more than the number of the previous summary.
 pub const SEQUENCE: &str = "sequence";
 
 /// The summary's name under a prefix, if nothing else is said.

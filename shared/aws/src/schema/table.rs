@@ -80,11 +80,6 @@ pub fn resource_pk(namespace: &Namespace<'_>, resource: &Resource<'_>) -> String
     format!("{namespace}/RESOURCE#{resource}")
 }
 
-/// The partition key of a namespace's configuration.
-pub fn system_pk(namespace: &Namespace<'_>) -> String {
-    format!("{namespace}/SYSTEM#")
-}
-
 /// The sort key of a usage snapshot.
 ///
 /// Daily and monthly ones carry a suffix (ours): without it, the day and its first hour would share
@@ -105,16 +100,6 @@ pub fn snapshot_gsi2_sk(snapshot: &SnapshotKey<'_>) -> String {
 /// The sort key of an entity's limits on a resource.
 pub fn entity_config_sk(resource: &Resource<'_>) -> String {
     format!("{}#{resource}", config::CONFIG)
-}
-
-/// The sort key under which a namespace's name leads to its id.
-pub fn namespace_sk(name: &str) -> String {
-    format!("{}{name}", system::NAMESPACE)
-}
-
-/// The sort key under which a namespace's id leads to its name.
-pub fn namespace_id_sk(namespace: &Namespace<'_>) -> String {
-    format!("{}{namespace}", system::NAMESPACE_ID)
 }
 
 /// Ours. The partition key of the markers of a bucket item's redriven records. Each bucket item has a partition of its
@@ -187,8 +172,6 @@ pub mod bucket {
     /// The sort key of every bucket item.
     pub const STATE: &str = "#STATE";
 
-    /// The entity to which consumption cascades; absent if there is none.
-    pub const PARENT_ID: &str = "parent_id";
     /// Whether consumption cascades to the parent (a boolean).
     pub const CASCADE: &str = "cascade";
     /// Number of shards of the bucket; shard 0's is the truth.
@@ -197,22 +180,20 @@ pub mod bucket {
     pub const LAST_REFILL: &str = "rf";
     /// Until when the item's amounts hold, in epoch milliseconds: a schedule changes them then. Where it
     /// is present, a conditional write pins it.
-    pub const VALID_UNTIL: &str = "vu";
+    pub(crate) const VALID_UNTIL: &str = "vu";
     /// Generation of the parent: a number that rises whenever the entity moves to another one.
     pub const PARENT_GENERATION: &str = "pgen";
     /// Incarnation of the entity, a random text: generations compare only within one.
     pub const INCARNATION: &str = "pinc";
     /// The schedule of all limits that have none of their own, in the clients' encoding.
-    pub const DEFAULT_SCHEDULE: &str = "sched";
+    pub(crate) const DEFAULT_SCHEDULE: &str = "sched";
     /// The reset schedule of all limits that have none of their own, in the clients' encoding.
-    pub const DEFAULT_RESET_SCHEDULE: &str = "rsched";
-    /// The IANA time zone of every schedule of the item.
-    pub const SCHEDULE_ZONE: &str = "sched_tz";
+    pub(crate) const DEFAULT_RESET_SCHEDULE: &str = "rsched";
     /// Present where the bucket refuses all callers: a boolean that is true.
     pub const DISABLED: &str = "disabled";
     /// Present where the bucket admits all callers, whatever it holds: the epoch milliseconds until which
     /// clients may rely on it. Then they look at the configuration, and renew or remove it.
-    pub const BYPASS: &str = "bypass";
+    pub(crate) const BYPASS: &str = "bypass";
 
     /// Suffix: tokens now, in millitokens; below zero in debt.
     pub const TOKENS: &str = "tk";
@@ -228,24 +209,24 @@ pub mod bucket {
     /// clients may rely on it.
     pub const SOFT: &str = "soft";
     /// Suffix: the limit's own schedule, in the clients' encoding.
-    pub const SCHEDULE: &str = "sched";
+    pub(crate) const SCHEDULE: &str = "sched";
     /// Suffix: the limit's own reset schedule, in the clients' encoding.
     pub const RESET_SCHEDULE: &str = "rsched";
     /// Suffix: start of a session quota's window, in epoch milliseconds; absent before the first.
-    pub const SESSION_START: &str = "ws";
+    pub(crate) const SESSION_START: &str = "ws";
     /// Suffix: length of a session quota's window, in **seconds**.
-    pub const SESSION_LENGTH: &str = "rsa";
+    pub(crate) const SESSION_LENGTH: &str = "rsa";
     /// Suffix: the window start that this shard's tokens already reflect, in epoch milliseconds.
-    pub const SESSION_APPLIED: &str = "wa";
+    pub(crate) const SESSION_APPLIED: &str = "wa";
     /// Suffix: [`CONSUMED`] when a window was announced that is not yet applied, in millitokens.
-    pub const SESSION_CONSUMED: &str = "wtc";
+    pub(crate) const SESSION_CONSUMED: &str = "wtc";
     /// Suffix: the number of shards for which this shard's share of a quota was measured out.
-    pub const GRANT_COUNT: &str = "gc";
+    pub(crate) const GRANT_COUNT: &str = "gc";
     /// Suffix: what an operator added to this shard's share of a quota, in millitokens.
-    pub const TOPPED_UP: &str = "tu";
+    pub(crate) const TOPPED_UP: &str = "tu";
     /// Suffix: how often an operator reset this shard's share of a calendar quota; absent before the first
     /// time.
-    pub const RESET_COUNT: &str = "rn";
+    pub(crate) const RESET_COUNT: &str = "rn";
 
     const PREFIX: &str = "b_";
 
@@ -266,50 +247,26 @@ pub mod snapshot {
     //!
     //! A limit's counter, in whole tokens, is named after the limit
     //! ([`snapshot_counter`](crate::schema::snapshot_counter)). Readers take every number for such a counter, except
-    //! [`TOTAL_EVENTS`] and [`TTL`](crate::schema::TTL).
+    //! `total_events` and [`TTL`](crate::schema::TTL).
 
     /// The kind of period: `hourly`, `daily` or `monthly`.
     pub const WINDOW: &str = "window";
     /// The period's start, like `2026-01-01T14:00:00Z`.
-    pub const WINDOW_START: &str = "window_start";
+    pub(crate) const WINDOW_START: &str = "window_start";
     /// Stream records with consumption in the period.
-    pub const TOTAL_EVENTS: &str = "total_events";
+    pub(crate) const TOTAL_EVENTS: &str = "total_events";
     /// Suffix of the counter of a soft limit's overdrafts.
     pub const OVERDRAWN: &str = "#od";
     /// Ours. Prefix of the watermark of a bucket shard: `#seq#{shard}`. A string whose name no limit
     /// can have, so no reader takes it for a counter.
-    pub const WATERMARK: &str = "#seq#";
+    pub(crate) const WATERMARK: &str = "#seq#";
 }
 
 pub mod config {
-    //! Attributes of configuration items: the limits of a namespace, a resource, or an entity on a
-    //! resource. Their units are not those of buckets.
+    //! Configuration items: the limits of a namespace, a resource, or an entity on a resource.
 
     /// The sort key of the limits of a namespace or a resource; the beginning of those of an entity's.
     pub const CONFIG: &str = "#CONFIG";
-
-    /// A number that rises with every change of the item.
-    pub const VERSION: &str = "config_version";
-
-    /// Suffix: capacity, in **whole tokens**.
-    pub const CAPACITY: &str = "cp";
-    /// Suffix: **whole tokens** refilled in a period.
-    pub const REFILL_AMOUNT: &str = "ra";
-    /// Suffix: the refill period, in **seconds**.
-    pub const REFILL_PERIOD: &str = "rp";
-
-    const PREFIX: &str = "l_";
-
-    /// The attribute of a limit's field: `l_{limit}_{field}`.
-    pub fn attribute(limit: &str, field: &str) -> String {
-        format!("{PREFIX}{limit}_{field}")
-    }
-
-    /// The limit and the field of an attribute, if it is one of a limit's: split at the **last**
-    /// underscore.
-    pub fn limit_and_field(attribute: &str) -> Option<(&str, &str)> {
-        attribute.strip_prefix(PREFIX)?.rsplit_once('_')
-    }
 }
 
 pub mod system {
@@ -317,24 +274,20 @@ pub mod system {
     //! redriven records.
 
     /// The id that stands for the whole table: no namespace has it.
-    pub const NO_NAMESPACE: &str = "_";
-    /// The partition key: that of the system of [`NO_NAMESPACE`].
+    pub(crate) const NO_NAMESPACE: &str = "_";
+    /// The partition key of the items that belong to no namespace.
     pub const PARTITION: &str = "_/SYSTEM#";
 
     /// The sort key of the version record.
     pub const VERSION: &str = "#VERSION";
     /// Of the version record: the version of the table's schema. Clients need one of the same major version.
-    pub const SCHEMA_VERSION: &str = "schema_version";
+    pub(crate) const SCHEMA_VERSION: &str = "schema_version";
     /// Of the version record: the version of zae-limiter's own functions, or null.
-    pub const LAMBDA_VERSION: &str = "lambda_version";
+    pub(crate) const LAMBDA_VERSION: &str = "lambda_version";
     /// Of the version record: the lowest version of a client that may use the table.
-    pub const CLIENT_MIN_VERSION: &str = "client_min_version";
+    pub(crate) const CLIENT_MIN_VERSION: &str = "client_min_version";
     /// Of the version record: who wrote it.
-    pub const UPDATED_BY: &str = "updated_by";
-    /// Prefix of the sort key of a namespace by name: [`namespace_sk`](super::namespace_sk).
-    pub const NAMESPACE: &str = "#NAMESPACE#";
-    /// Prefix of the sort key of a namespace by id: [`namespace_id_sk`](super::namespace_id_sk).
-    pub const NAMESPACE_ID: &str = "#NSID#";
+    pub(crate) const UPDATED_BY: &str = "updated_by";
     /// Ours. Prefix of the sort key of every item of our own: [`tidegate_sk`](super::tidegate_sk).
     pub const TIDEGATE: &str = "#TIDEGATE#";
     /// Ours. Prefix of the name of an item that keeps a sharded bucket in the registry; shard 0's partition key
@@ -351,9 +304,9 @@ pub mod system {
     /// Ours. Of a registry entry: when writes were last checked for how they spread, in epoch milliseconds.
     pub const CHECKED: &str = "checked";
     /// Ours. Of a registry entry: what shard 0 had consumed of the reserved limit at that check, in millitokens.
-    pub const ZERO_WRITTEN: &str = "zero_written";
+    pub(crate) const ZERO_WRITTEN: &str = "zero_written";
     /// Ours. Of a registry entry: what the newer half of the shards had consumed of it together, in millitokens.
-    pub const NEWEST_WRITTEN: &str = "newest_written";
+    pub(crate) const NEWEST_WRITTEN: &str = "newest_written";
     /// Ours. Where the last repair stopped: the sort key of the last entry that it looked at.
-    pub const AFTER: &str = "after";
+    pub(crate) const AFTER: &str = "after";
 }

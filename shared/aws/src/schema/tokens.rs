@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | non-fungible tokens, with TTL | [`RESOURCE_COORDINATE`] | [`RESERVATION_ID`] | by [`RESOURCE_ID`] |
 //! | fungible tokens | [`RESOURCE_NAME`] | [`ACCOUNT_ID`] | |
-//! | limits | [`RESOURCE_NAME`] | [`ACCOUNT_ID`] | by [`SERVICE_NAME`] |
+//! | limits | [`RESOURCE_NAME`] | [`ACCOUNT_ID`] | by `SERVICE_NAME` |
 //!
 //! Non-fungible tokens stand each for one resource that runs, such as a cluster; fungible ones are all alike.
 
@@ -16,21 +16,21 @@ pub const RESERVATION_ID: &str = "reservationId";
 pub const RESOURCE_ID: &str = "resourceId";
 /// When a token expires, in epoch **seconds**: the TTL attribute.
 pub const EXPIRATION_TIME: &str = "expirationTime";
-/// What is limited. A token lacks it if it was written after its reservation was deleted.
+/// What is limited. Missing in a token that was written after its reservation was deleted.
 pub const RESOURCE_NAME: &str = "resourceName";
-/// Whose limit it is. A token lacks it if it was written after its reservation was deleted.
+/// Whose limit it is. Missing in a token that was written after its reservation was deleted.
 pub const ACCOUNT_ID: &str = "accountId";
 /// The service that a limit belongs to.
-pub const SERVICE_NAME: &str = "serviceName";
+pub(crate) const SERVICE_NAME: &str = "serviceName";
 
 /// What the clients put behind a base name to name the table of non-fungible tokens.
 pub const NON_FUNGIBLE: &str = "non-fungible-tokens";
 /// What the clients put behind a base name to name the table of fungible tokens.
-pub const FUNGIBLE: &str = "fungible-tokens";
+pub(crate) const FUNGIBLE: &str = "fungible-tokens";
 /// What the clients put behind a base name to name the table of limits.
 pub const LIMITS: &str = "limits";
 /// What the clients put behind a base name to name the index by service.
-pub const SERVICE_INDEX: &str = "limits-service-index";
+pub(crate) const SERVICE_INDEX: &str = "limits-service-index";
 /// What the clients put behind a base name to name the index by resource.
 pub const RESOURCE_INDEX: &str = "resource-index";
 

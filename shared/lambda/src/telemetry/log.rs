@@ -24,7 +24,7 @@ use tracing_subscriber::{
 };
 
 /// The runtime's duplicates of our logs of errors and panics.
-const SAID_ALREADY: &str = "lambda_runtime::layers::panic";
+const DUPLICATES: &str = "lambda_runtime::layers::panic";
 
 /// Starts logging, of this service, at this level.
 pub(super) fn start(service: &str, level: Option<&str>) {
@@ -37,10 +37,10 @@ pub(super) fn start(service: &str, level: Option<&str>) {
 
 fn is_wanted(metadata: &Metadata<'_>, level: LevelFilter) -> bool {
     if metadata.is_span() {
-        // Others' spans are many, and say nothing that a line of ours needs.
+        // Our lines need only the fields of our own spans.
         return metadata.target().starts_with(env!("CARGO_CRATE_NAME"));
     }
-    *metadata.level() <= level && metadata.target() != SAID_ALREADY
+    *metadata.level() <= level && metadata.target() != DUPLICATES
 }
 
 fn level(name: Option<&str>) -> LevelFilter {
@@ -84,7 +84,7 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Lines {
         line.0.entry("location").or_insert_with(|| location(event.metadata()).into());
         let mut text = Value::Object(line.0).to_string();
         text.push('\n');
-        // Whole and at once. A log that cannot be written leaves nowhere to say so.
+        // Whole and at once. If the log cannot be written, there is no other place to report it.
         let mut out = io::stdout().lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }

@@ -44,17 +44,16 @@ impl Metrics {
         Self { service, names, stream: Mutex::new(format.output_to(io::stdout())) }
     }
 
-    /// Writes a line, whole and at once. A failure is logged: it must not fail the work that the line tells
-    /// of.
+    /// Writes a line, whole and at once. A failure is logged: it must not fail the work that the line reports.
     pub(crate) fn write<R: CloseValue<Closed: InflectableEntry>>(
         &self,
-        facts: &InvocationContext,
+        context: &InvocationContext,
         kind: &'static str,
         duration: Option<Duration>,
         report: R,
     ) {
         let report = RootEntry::new(report.close());
-        let line = Line { service: &self.service, names: self.names, facts, kind, duration, report };
+        let line = Line { service: &self.service, names: self.names, context, kind, duration, report };
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = stream.next(&line).and_then(|()| stream.flush().map_err(IoStreamError::Io)) {
             tracing::error!(error = error.to_string(), "metrics were lost");
@@ -72,7 +71,7 @@ impl fmt::Debug for Metrics {
 struct Line<'a, R> {
     service: &'a str,
     names: &'a [&'a str],
-    facts: &'a InvocationContext,
+    context: &'a InvocationContext,
     kind: &'static str,
     duration: Option<Duration>,
     report: R,
@@ -87,7 +86,7 @@ impl<R: Entry> Entry for Line<'_, R> {
             function_arn,
             function_request_id,
             xray_trace_id,
-        } = self.facts;
+        } = self.context;
         line.value(DIMENSION, self.service);
         line.value("message", if self.duration.is_some() { "invocation done" } else { "part of an invocation done" });
         line.value("kind", self.kind);
@@ -147,7 +146,7 @@ mod tests {
 
     #[test]
     fn an_invocation_is_a_line_of_embedded_metrics() -> Result<(), Box<dyn std::error::Error>> {
-        let facts = InvocationContext {
+        let context = InvocationContext {
             cold_start: true,
             function_name: "rollup-1A2B".to_owned(),
             function_memory_size: 256,
@@ -157,7 +156,8 @@ mod tests {
         };
         let report = RootEntry::new(Report { already_posted: 2, posted: 0 }.close());
         let duration = Some(Duration::from_micros(7_500));
-        let line = Line { service: "usage-rollup", names: &["Posted"], facts: &facts, kind: "batch", duration, report };
+        let line =
+            Line { service: "usage-rollup", names: &["Posted"], context: &context, kind: "batch", duration, report };
         let format = Emf::all_validations(NAMESPACE.to_owned(), vec![vec![DIMENSION.to_owned()]]);
         let mut text = Vec::new();
         format.output_to(&mut text).next(&line)?;

@@ -1,6 +1,6 @@
 //! The figures of one phase of a run.
 
-use bucket_keeper::report::Report;
+use bucket_keeper::report::KeeperReport;
 use tidegate_domain::time::EpochMillis;
 
 use super::{client::Acquired, exact_bucket::ExactBucket, phases::Phase};
@@ -26,7 +26,7 @@ pub struct Figures {
     /// What the keeper's calls cost.
     pub keeper: Units,
     /// What the keeper did.
-    pub report: Report,
+    pub report: KeeperReport,
     /// The number of shards at the end, as shard 0 says.
     pub shards: u32,
     /// How many of these shards exist.

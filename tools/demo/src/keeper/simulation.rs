@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use bucket_keeper::report::Report;
+use bucket_keeper::report::KeeperReport;
 use indicatif::ProgressBar;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tidegate_domain::{
@@ -62,7 +62,7 @@ struct Keeper {
     waiting: Vec<StreamRecord>,
     batches: usize,
     repairs: usize,
-    repaired: Report,
+    repaired: KeeperReport,
 }
 
 impl SimulationRun {
@@ -201,17 +201,17 @@ impl Keeper {
             waiting: Vec::new(),
             batches: 0,
             repairs: 0,
-            repaired: Report::default(),
+            repaired: KeeperReport::default(),
         })
     }
 
     fn reset_counts(&mut self) {
         self.pumps = pumps(&self.processes);
-        self.repaired = Report::default();
+        self.repaired = KeeperReport::default();
     }
 
     /// What all processes have done since the counts were reset.
-    fn report(&self) -> Report {
+    fn report(&self) -> KeeperReport {
         let mut report = self.repaired.clone();
         for pump in &self.pumps {
             report += &pump.tally().report;

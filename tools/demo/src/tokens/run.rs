@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tidegate_aws::{
     client,
-    table::tokens::{self, TokenTables},
+    table::{self, TokenTables},
 };
 use tidegate_domain::{sweep::TokenKey, time::EpochMillis};
 
@@ -94,7 +94,7 @@ impl SimulationRun {
         let (dynamodb, emr) = (EmbeddedDynamoDb::start(None).await?, EmbeddedEmr::start().await?);
         let client = client::dynamodb(&sdk_config(dynamodb.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
         let tables = TokenTables::of(BASE_NAME);
-        tokens::create(&client, &tables).await.context("the token tables")?;
+        table::create_token_tables(&client, &tables).await.context("the token tables")?;
         let sweeper = swept.then(|| Sweeper::new(BASE_NAME, dynamodb.endpoint(), emr.endpoint(), seed)).transpose()?;
         let mut side = Self {
             clients: Clients { dynamodb: client, table: tables.non_fungible },

@@ -7,11 +7,7 @@ use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::json;
 use tidegate_aws::{client, emr::Clusters, tokens::Tokens};
 use tidegate_domain::time::EpochMillis;
-use token_sweeper::{
-    config::Config,
-    event::Event,
-    handler::{Handled, TokenSweeper},
-};
+use token_sweeper::{TokenSweeper, config::Config, event::Event, handler::Handled};
 use tokio::time::{Duration, Instant};
 
 use super::{
