@@ -17,7 +17,7 @@ use axum::{
 
 use serde_json::{Value, json};
 use tidegate_aws::schema::tokens::{EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID};
-use tidegate_sandbox::local_server::LocalServer;
+use tidegate_sandbox::loopback::LoopbackServer;
 
 use crate::ends;
 
@@ -30,14 +30,16 @@ type Counter = Arc<Mutex<Calls>>;
 /// sent), and of a query that finds nothing, so no call fails and none is retried.
 #[derive(Debug)]
 pub struct AwsStub {
-    server: LocalServer,
+    server: LoopbackServer,
     calls: Counter,
 }
 
 impl AwsStub {
     pub async fn start() -> anyhow::Result<Self> {
         let calls = Counter::default();
-        let server = LocalServer::start(Router::new().fallback(answer).with_state(Arc::clone(&calls))).await?;
+        let server =
+            LoopbackServer::start("the AWS stub", Router::new().fallback(answer).with_state(Arc::clone(&calls)))
+                .await?;
         Ok(Self { server, calls })
     }
 

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use tidegate_domain::time::{EpochMillis, OutOfCalendar};
 use tokio::sync::{Mutex, mpsc};
 
-use super::local_server::LocalServer;
+use crate::loopback::LoopbackServer;
 
 /// How long a function may take for one event.
 pub const INVOCATION_LIMIT: Duration = Duration::from_mins(5);
@@ -32,7 +32,7 @@ const TRACE: &str = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42c
 /// A Runtime API that one process is connected to.
 #[derive(Debug)]
 pub struct RuntimeApi {
-    server: LocalServer,
+    server: LoopbackServer,
     queue: mpsc::Sender<Invocation>,
     reports: mpsc::UnboundedReceiver<Report>,
     invocations: u64,
@@ -85,7 +85,7 @@ impl RuntimeApi {
             .route("/2018-06-01/runtime/invocation/{id}/error", post(error))
             .route("/2018-06-01/runtime/init/error", post(error))
             .with_state(Arc::new(shared));
-        let server = LocalServer::start(router).await?;
+        let server = LoopbackServer::start("the Runtime API", router).await?;
         Ok(Self { server, queue, reports, invocations: 0, deadline: None })
     }
 

@@ -16,37 +16,34 @@ pub mod workers;
 
 use std::{
     fmt,
-    net::{Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use axum::{Router, error_handling::HandleError, http::StatusCode};
 use s3s::{HttpError, auth::SimpleAuth, service::S3ServiceBuilder};
 use tidegate_aws::clock;
 use tidegate_domain::time::EpochMillis;
-use tokio::{net::TcpListener, task::JoinSet};
 
 use self::{
     objects::{Object, Objects},
     protocol::Protocol,
 };
+use crate::loopback::{Loopback, LoopbackServer};
 
-/// The name of the bucket that there is.
-pub const BUCKET: &str = "tidegate-local";
-/// Access key and secret key of whoever calls.
+/// The name of the only bucket.
+pub const BUCKET: &str = "tidegate-sandbox";
+/// The access key and secret key of all callers.
 const KEY: &str = "test";
 
 /// An empty bucket in memory, served on loopback until it is dropped.
 pub struct EmbeddedS3 {
-    address: SocketAddr,
+    server: LoopbackServer,
     bucket: Bucket,
-    // A JoinSet, because dropping it ends its tasks.
-    _accepting: JoinSet<()>,
 }
 
-/// A handle of the bucket, past the protocol. Clones share it.
+/// A handle of the bucket that bypasses the protocol. Clones share it.
 #[derive(Clone, Default)]
 pub struct Bucket {
     shared: Arc<Shared>,
@@ -61,7 +58,7 @@ struct Shared {
 struct State {
     objects: Objects,
     calls: Calls,
-    /// The present moment, if it is not that of the system's clock.
+    /// The current time, if it is not that of the system clock.
     now: Option<EpochMillis>,
     hook: Option<Arc<Hook>>,
 }
@@ -84,7 +81,7 @@ pub enum Call {
     Put { key: String },
 }
 
-/// What befalls a call.
+/// A fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// 503, `SlowDown`; nothing is done.
@@ -95,7 +92,7 @@ pub enum Fault {
     InternalAfter,
     /// There is no answer.
     Hang,
-    /// It is done as usual, but so much later.
+    /// It is done so much later.
     Late(Duration),
 }
 
@@ -111,38 +108,30 @@ pub struct Calls {
 impl EmbeddedS3 {
     /// Starts on this port of 127.0.0.1, or on a free one. The server runs on the caller's runtime.
     pub async fn start(port: Option<u16>) -> Result<Self> {
-        let port = port.unwrap_or(0);
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-            .await
-            .with_context(|| format!("the embedded S3 cannot listen on port {port} of 127.0.0.1"))?;
-        let address = listener.local_addr()?;
+        let loopback = Loopback::bind("the embedded S3", port).await?;
         let bucket = Bucket::default();
         let mut service = S3ServiceBuilder::new(Protocol::new(bucket.clone()));
         service.set_auth(SimpleAuth::from_single(KEY, KEY));
         let service = HandleError::new(service.build(), async |error: HttpError| {
             (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:?}"))
         });
-        let mut accepting = JoinSet::new();
-        accepting.spawn(async move {
-            // Never returns an error: a connection that cannot be accepted is tried again.
-            let _ = axum::serve(listener, Router::new().fallback_service(service)).await;
-        });
-        Ok(Self { address, bucket, _accepting: accepting })
+        let server = loopback.serve(Router::new().fallback_service(service));
+        Ok(Self { server, bucket })
     }
 
     /// Where clients of S3 find it, like `http://127.0.0.1:40123`; the bucket is in the path.
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.server.address())
     }
 
-    /// The bucket, past the protocol.
+    /// The bucket itself, without the protocol.
     pub const fn bucket(&self) -> &Bucket {
         &self.bucket
     }
 }
 
 impl Bucket {
-    /// Writes an object, as of this moment.
+    /// Writes an object, last modified at this time.
     pub fn put(&self, key: impl Into<String>, content: impl Into<Vec<u8>>, modified: EpochMillis) {
         self.state().objects.insert(key.into(), Object::new(content.into().into(), modified));
     }
@@ -152,12 +141,12 @@ impl Bucket {
         self.state().objects.get(key).cloned()
     }
 
-    /// Deletes an object; whether it was there.
+    /// Deletes an object. Returns whether it existed.
     pub fn delete(&self, key: &str) -> bool {
         self.state().objects.remove(key)
     }
 
-    /// Stops the clock at this moment: objects that clients write are as of then.
+    /// Stops the clock: objects that clients write are last modified at this time.
     pub fn set_time(&self, now: EpochMillis) {
         self.state().now = Some(now);
     }
@@ -172,13 +161,13 @@ impl Bucket {
         self.state().hook = Some(Arc::new(hook));
     }
 
-    /// Lets calls be done as usual.
+    /// Removes the hook.
     pub fn undisturbed(&self) {
         self.state().hook = None;
     }
 
-    /// Counts a call, and asks what befalls it.
-    fn befalls(&self, call: &Call) -> Option<Fault> {
+    /// Counts a call and asks the hook for its fault.
+    fn fault_of(&self, call: &Call) -> Option<Fault> {
         let hook = {
             let mut state = self.state();
             *match call {
@@ -197,7 +186,7 @@ impl Bucket {
 }
 
 impl State {
-    /// The moment of a write; none if the system's clock is beyond all calendars.
+    /// The time of a write; `None` if the system clock is outside the calendar.
     fn now(&self) -> Option<EpochMillis> {
         self.now.or_else(|| clock::now().ok())
     }
@@ -205,7 +194,7 @@ impl State {
 
 impl fmt::Debug for EmbeddedS3 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EmbeddedS3").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("EmbeddedS3").field("server", &self.server).finish_non_exhaustive()
     }
 }
 

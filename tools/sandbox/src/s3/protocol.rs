@@ -32,11 +32,11 @@ impl Protocol {
     }
 
     /// Applies the fault of a request. Returns whether an error must replace the response.
-    async fn meet(&self, bucket: &str, call: &Call) -> S3Result<bool> {
+    async fn apply_fault(&self, bucket: &str, call: &Call) -> S3Result<bool> {
         if bucket != BUCKET {
             return Err(s3_error!(NoSuchBucket));
         }
-        match self.bucket.befalls(call) {
+        match self.bucket.fault_of(call) {
             None => Ok(false),
             Some(Fault::InternalAfter) => Ok(true),
             Some(Fault::SlowDown) => Err(s3_error!(SlowDown)),
@@ -64,7 +64,7 @@ impl S3 for Protocol {
         let input = request.input;
         let prefix = input.prefix.unwrap_or_default();
         let call = Call::List { prefix: prefix.clone(), is_first: input.continuation_token.is_none() };
-        let is_lost = self.meet(&input.bucket, &call).await?;
+        let is_lost = self.apply_fault(&input.bucket, &call).await?;
         let limit = input.max_keys.and_then(|keys| usize::try_from(keys).ok()).unwrap_or(LARGEST_PAGE);
         let query = Query {
             prefix: prefix.clone(),
@@ -93,7 +93,7 @@ impl S3 for Protocol {
 
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let GetObjectInput { bucket, key, .. } = request.input;
-        let is_lost = self.meet(&bucket, &Call::Get { key: key.clone() }).await?;
+        let is_lost = self.apply_fault(&bucket, &Call::Get { key: key.clone() }).await?;
         let object = self.bucket.get(&key).ok_or_else(|| s3_error!(NoSuchKey))?;
         let output = GetObjectOutput {
             content_length: i64::try_from(object.content.len()).ok(),
@@ -110,7 +110,7 @@ impl S3 for Protocol {
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         let PutObjectInput { bucket, key, body, if_match, if_none_match, content_type, cache_control, .. } =
             request.input;
-        let is_lost = self.meet(&bucket, &Call::Put { key: key.clone() }).await?;
+        let is_lost = self.apply_fault(&bucket, &Call::Put { key: key.clone() }).await?;
         let mut content = Vec::new();
         if let Some(mut body) = body {
             while let Some(chunk) = body.try_next().await.map_err(|_| s3_error!(IncompleteBody))? {
