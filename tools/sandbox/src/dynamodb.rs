@@ -36,10 +36,10 @@ impl EmbeddedDynamoDb {
         let (database, _) = open().context("the embedded DynamoDB's database cannot be opened")?;
         let loopback = Loopback::bind("the embedded DynamoDB", port).await?;
         let endpoint = loopback.endpoint();
-        let served = database.clone();
+        let shared = database.clone();
         let server = loopback.serve_by(async |listener| {
             // Ends with the task.
-            drop(server::serve_with_shutdown(listener, served, pending()).await);
+            drop(server::serve_with_shutdown(listener, shared, pending()).await);
         });
         Ok(Self { endpoint, database, _server: server })
     }
