@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_ends_at_once_is_an_error() {
+    async fn a_process_that_ends_is_an_error() {
         let error = Function::start(&shell("exit 3")).await.unwrap_err();
         let expected = "the function ended before it asked for an event (exit status: 3)";
         assert!(error.to_string().starts_with(expected), "{error}");

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_as_large_as_a_real_one() {
+    fn records_are_as_large_as_real_ones() {
         let mut bucket = bucket(100);
         for batches in [0, 10_000] {
             bucket.batches = batches;
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_decodes_as_a_change_of_the_bucket() {
+    fn every_record_decodes_as_a_bucket_change() {
         for record in records(&bucket(10).next_batch(now()).unwrap()) {
             assert!(
                 matches!(stream::decode::<Counters<'_>>(&record.to_string()), Ok(stream::Record::Change(_))),

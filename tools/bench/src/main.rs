@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_is_split_at_its_first_equals_sign() {
+    fn a_variable_is_split_at_first_equals_sign() {
         assert_eq!(variable("A=b=c"), Ok(("A".to_owned(), "b=c".to_owned())));
         assert_eq!(variable("A="), Ok(("A".to_owned(), String::new())));
         assert!(variable("=b").unwrap_err().contains("NAME=VALUE"));

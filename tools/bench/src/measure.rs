@@ -54,7 +54,7 @@ pub(crate) struct Spread {
     pub(crate) max: Duration,
 }
 
-/// Measures the subjects, which take turns: whatever else the machine does meanwhile hits all of them.
+/// Measures the subjects, which take turns, so that other load on the machine affects all of them.
 pub(crate) async fn measure(plan: &Plan, subjects: &mut [Subject]) -> anyhow::Result<Vec<Measurement>> {
     let mut starts = vec![Vec::new(); subjects.len()];
     for _ in 0..plan.starts {

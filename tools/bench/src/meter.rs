@@ -47,7 +47,7 @@ impl Meter {
     /// The most memory that the process ever had resident, in KiB.
     pub(crate) fn peak_memory_kib(&self) -> anyhow::Result<u64> {
         let status = self.process.status().context("cannot read the process's memory")?;
-        status.vmhwm.context("/proc tells no VmHWM")
+        status.vmhwm.context("/proc has no VmHWM")
     }
 }
 

@@ -6,30 +6,28 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`objects`] | the bucket's objects, and their listing |
-//! | `protocol` | calls, answered |
+//! | `protocol` | the calls |
 //! | [`workers`] | workers' files as the workers write them |
 
-pub mod objects;
 mod protocol;
 pub mod workers;
 
 use std::{
+    collections::BTreeMap,
     fmt,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use anyhow::Result;
-use axum::{Router, error_handling::HandleError, http::StatusCode};
+use axum::{Router, body::Bytes, error_handling::HandleError, http::StatusCode};
 use s3s::{HttpError, auth::SimpleAuth, service::S3ServiceBuilder};
 use tidegate_aws::clock;
 use tidegate_domain::time::EpochMillis;
 
-use self::{
-    objects::{Object, Objects},
-    protocol::Protocol,
-};
+use self::protocol::Protocol;
 use crate::loopback::{Loopback, LoopbackServer};
 
 /// The name of the only bucket.
@@ -46,12 +44,7 @@ pub struct EmbeddedS3 {
 /// A handle of the bucket that bypasses the protocol. Clones share it.
 #[derive(Clone, Default)]
 pub struct Bucket {
-    shared: Arc<Shared>,
-}
-
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
@@ -181,7 +174,7 @@ impl Bucket {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -189,6 +182,125 @@ impl State {
     /// The time of a write; `None` if the system clock is outside the calendar.
     fn now(&self) -> Option<EpochMillis> {
         self.now.or_else(|| clock::now().ok())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    pub content: Bytes,
+    /// A hash of the content, used as the `ETag`.
+    pub tag: String,
+    /// When it was written.
+    pub modified: EpochMillis,
+    pub content_type: Option<String>,
+    pub cache_control: Option<String>,
+}
+
+impl Object {
+    /// An object without headers.
+    fn new(content: Bytes, modified: EpochMillis) -> Self {
+        let half = |salt: u8| {
+            let mut hasher = DefaultHasher::new();
+            (salt, &content).hash(&mut hasher);
+            hasher.finish()
+        };
+        let tag = format!("{:016x}{:016x}", half(0), half(1));
+        Self { content, tag, modified, content_type: None, cache_control: None }
+    }
+}
+
+/// The objects of a bucket, by key.
+#[derive(Clone, Debug, Default)]
+struct Objects(BTreeMap<String, Object>);
+
+/// The parameters of a listing.
+#[derive(Clone, Debug)]
+struct Query {
+    prefix: String,
+    /// The end of common prefixes, if there are any.
+    delimiter: Option<String>,
+    /// The token of the previous page.
+    after: Option<String>,
+    /// The most entries of a page.
+    limit: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Page {
+    objects: Vec<(String, Object)>,
+    /// The common prefixes of the other keys.
+    prefixes: Vec<String>,
+    /// The token of the next page, if there is one.
+    next: Option<String>,
+}
+
+/// An entry of a listing. Its token continues the listing after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Entry {
+    Key(String),
+    Prefix(String),
+}
+
+impl Objects {
+    fn get(&self, key: &str) -> Option<&Object> {
+        self.0.get(key)
+    }
+
+    fn insert(&mut self, key: String, object: Object) {
+        self.0.insert(key, object);
+    }
+
+    fn remove(&mut self, key: &str) -> bool {
+        self.0.remove(key).is_some()
+    }
+
+    /// Lists a page of the current objects.
+    fn list(&self, query: &Query) -> Page {
+        let after = query.after.as_deref().and_then(Entry::from_token);
+        let from = match &after {
+            Some(Entry::Key(key) | Entry::Prefix(key)) => Bound::Excluded(key.as_str()),
+            None => Bound::Included(query.prefix.as_str()),
+        };
+        let (mut page, mut last) = (Page::default(), after.clone());
+        for (key, object) in self.0.range::<str, _>((from, Bound::Unbounded)) {
+            let Some(rest) = key.strip_prefix(&query.prefix) else { break };
+            let entry = entry(&query.prefix, rest, query.delimiter.as_deref());
+            if last.as_ref() == Some(&entry) {
+                continue;
+            }
+            if page.objects.len() + page.prefixes.len() == query.limit {
+                page.next = last.map(|last| last.token());
+                break;
+            }
+            match &entry {
+                Entry::Key(key) => page.objects.push((key.clone(), object.clone())),
+                Entry::Prefix(prefix) => page.prefixes.push(prefix.clone()),
+            }
+            last = Some(entry);
+        }
+        page
+    }
+}
+
+fn entry(prefix: &str, rest: &str, delimiter: Option<&str>) -> Entry {
+    let common = delimiter.and_then(|delimiter| Some(&rest[..rest.find(delimiter)? + delimiter.len()]));
+    match common {
+        Some(common) => Entry::Prefix(format!("{prefix}{common}")),
+        None => Entry::Key(format!("{prefix}{rest}")),
+    }
+}
+
+impl Entry {
+    fn token(&self) -> String {
+        match self {
+            Self::Key(key) => format!("k{key}"),
+            Self::Prefix(prefix) => format!("p{prefix}"),
+        }
+    }
+
+    fn from_token(token: &str) -> Option<Self> {
+        let key = token.strip_prefix('k').map(|key| Self::Key(key.to_owned()));
+        key.or_else(|| Some(Self::Prefix(token.strip_prefix('p')?.to_owned())))
     }
 }
 

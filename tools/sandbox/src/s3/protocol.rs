@@ -1,4 +1,4 @@
-//! Calls, answered: conditions are judged and writes done under one lock.
+//! The calls. A condition and its write happen under one lock.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,10 +13,7 @@ use s3s::{
 };
 use tidegate_domain::time::EpochMillis;
 
-use super::{
-    BUCKET, Bucket, Call, Fault,
-    objects::{Object, Query},
-};
+use super::{BUCKET, Bucket, Call, Fault, Object, Query};
 
 /// AWS: [ListObjectsV2](https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html).
 const LARGEST_PAGE: usize = 1_000;
@@ -50,7 +47,7 @@ impl Protocol {
     }
 }
 
-/// The answer to a call that was done.
+/// The response to a successful call, or an error if the response is lost.
 fn answer<T>(output: T, is_lost: bool) -> S3Result<S3Response<T>> {
     if is_lost { Err(s3_error!(InternalError)) } else { Ok(S3Response::new(output)) }
 }
@@ -118,17 +115,17 @@ impl S3 for Protocol {
             }
         }
         let mut state = self.bucket.state();
-        let there = state.objects.get(&key);
-        match (&if_match, there) {
+        let existing = state.objects.get(&key);
+        match (&if_match, existing) {
             (Some(_), None) => return Err(s3_error!(NoSuchKey)),
-            (Some(ETagCondition::ETag(tag)), Some(there)) if tag.value() != there.tag => {
+            (Some(ETagCondition::ETag(tag)), Some(existing)) if tag.value() != existing.tag => {
                 return Err(s3_error!(PreconditionFailed));
             }
             _ => {}
         }
-        match (&if_none_match, there) {
+        match (&if_none_match, existing) {
             (Some(ETagCondition::Any), Some(_)) => return Err(s3_error!(PreconditionFailed)),
-            // S3 knows no other.
+            // S3 supports no other.
             (Some(ETagCondition::ETag(_)), _) => return Err(s3_error!(NotImplemented)),
             _ => {}
         }
@@ -144,7 +141,7 @@ impl S3 for Protocol {
         if bucket != BUCKET {
             return Err(s3_error!(NoSuchBucket));
         }
-        // That it was not there is no error.
+        // Deleting a missing object is not an error.
         let _ = self.bucket.delete(&key);
         answer(DeleteObjectOutput::default(), false)
     }

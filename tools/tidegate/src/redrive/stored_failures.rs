@@ -41,7 +41,7 @@ impl StoredFailures {
         Ok((bucket.to_owned(), prefix.to_owned()))
     }
 
-    /// The item of an object; none if another redrive has deleted it meanwhile.
+    /// The item of an object; `None` if another redrive has deleted it.
     async fn item(&self, key: String) -> Option<RedriveItem> {
         let records = match self.read(&key).await {
             Ok(record) if record.is_of(&self.function) => Ok(record.records),

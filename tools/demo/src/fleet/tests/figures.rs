@@ -42,7 +42,7 @@ proptest! {
 }
 
 #[test]
-fn fairness_of_a_single_winner_is_one_in_n() {
+fn a_single_winner_is_one_in_n() {
     assert!(is_near(jain(&[0.0, 7.0, 0.0, 0.0]).unwrap(), 0.25));
     assert_eq!(jain(&[0.0, 0.0]), None);
     assert_eq!(jain(&[]), None);

@@ -182,7 +182,7 @@ proptest! {
         prop_assert!(last.limits.iter().all(|limit| *limit > 0.99 * rule.maximum()), "{:?}", last.limits);
     }
 
-    /// Above the cap, equal workers of which every report counts come to rest at the cap.
+    /// With a demand above the cap, equal workers settle at the cap if every report counts.
     #[test]
     fn under_nominal_conditions_a_fleet_settles_at_cap(workers in 2..60_usize, share in 10.0..1_000.0_f64, room in 1.1..10.0_f64, seed: u64) {
         let cap = share * f64::from(u32::try_from(workers).unwrap());
