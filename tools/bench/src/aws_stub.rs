@@ -1,5 +1,5 @@
-//! An AWS endpoint that says yes to everything and counts what it is asked. It has one token for each resource
-//! that it is asked for, but for those that [`ends`] names so that they have none.
+//! An AWS endpoint that accepts every call and counts the calls. It has one token for each resource, except for those
+//! that [`events`] names untracked.
 
 use std::{
     collections::BTreeMap,
@@ -17,37 +17,39 @@ use axum::{
 
 use serde_json::{Value, json};
 use tidegate_aws::schema::tokens::{EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID};
-use tidegate_sandbox::local_server::LocalServer;
+use tidegate_sandbox::loopback::LoopbackServer;
 
-use crate::ends;
+use crate::events;
 
 /// Number of calls by `X-Amz-Target`, like `DynamoDB_20120810.UpdateItem`.
-pub type Calls = BTreeMap<String, u32>;
+pub(crate) type Calls = BTreeMap<String, u32>;
 
 type Counter = Arc<Mutex<Calls>>;
 
 /// The stub: `{}` is a complete answer of the JSON protocols' writes (an item not returned, a message
 /// sent), and of a query that finds nothing, so no call fails and none is retried.
 #[derive(Debug)]
-pub struct AwsStub {
-    server: LocalServer,
+pub(crate) struct AwsStub {
+    server: LoopbackServer,
     calls: Counter,
 }
 
 impl AwsStub {
-    pub async fn start() -> anyhow::Result<Self> {
+    pub(crate) async fn start() -> anyhow::Result<Self> {
         let calls = Counter::default();
-        let server = LocalServer::start(Router::new().fallback(answer).with_state(Arc::clone(&calls))).await?;
+        let server =
+            LoopbackServer::start("the AWS stub", Router::new().fallback(answer).with_state(Arc::clone(&calls)))
+                .await?;
         Ok(Self { server, calls })
     }
 
     /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// The calls since it was last asked.
-    pub fn take_calls(&self) -> Calls {
+    /// Returns the calls since the last time.
+    pub(crate) fn take_calls(&self) -> Calls {
         std::mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -62,7 +64,7 @@ async fn answer(State(calls): State<Counter>, method: Method, headers: HeaderMap
     ([(CONTENT_TYPE, "application/x-amz-json-1.0")], answer.unwrap_or_else(|| "{}".to_owned()))
 }
 
-/// The token of the resource that a query asks for, if it asks for one that has a token.
+/// The token that a query asks for, if its resource has one.
 fn found(query: &[u8]) -> Option<String> {
     let query: Value = serde_json::from_slice(query).ok()?;
     let resource = query["ExpressionAttributeValues"][":resource"]["S"].as_str()?;
@@ -72,7 +74,7 @@ fn found(query: &[u8]) -> Option<String> {
         RESOURCE_ID: {"S": resource},
         EXPIRATION_TIME: {"N": "4102444800"},
     });
-    ends::has_token(resource).then(|| json!({"Count": 1, "ScannedCount": 1, "Items": [token]}).to_string())
+    events::has_token(resource).then(|| json!({"Count": 1, "ScannedCount": 1, "Items": [token]}).to_string())
 }
 
 #[cfg(test)]
@@ -84,10 +86,10 @@ mod tests {
     }
 
     #[test]
-    fn a_query_finds_the_token_of_the_resource_that_it_asks_for() {
+    fn a_query_finds_the_token_of_its_resource() {
         let answer: Value = serde_json::from_str(&query("j-1").unwrap()).unwrap();
         assert_eq!(answer["Items"][0][RESOURCE_ID], json!({"S": "j-1"}));
-        assert_eq!(query(&ends::id(false, 1)), None);
+        assert_eq!(query(&events::cluster_id(false, 1)), None);
         assert_eq!(found(b"{}"), None);
     }
 }

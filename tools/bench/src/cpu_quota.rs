@@ -19,13 +19,13 @@ const VERSION_2: &str = "/sys/fs/cgroup";
 
 /// A control group that limits one process. Drop it after the process has ended.
 #[derive(Debug)]
-pub struct CpuQuota {
+pub(crate) struct CpuQuota {
     directory: PathBuf,
 }
 
 impl CpuQuota {
     /// Limits a process to the CPU time of a function with `memory` MB, which it has before all other processes.
-    pub fn limit(process: u32, memory: u32) -> anyhow::Result<Self> {
+    pub(crate) fn limit(process: u32, memory: u32) -> anyhow::Result<Self> {
         let quota = u64::from(PERIOD_MICROS) * u64::from(memory) / u64::from(ONE_CPU);
         let is_version_1 = Path::new(VERSION_1).is_dir();
         let parent = Path::new(if is_version_1 { VERSION_1 } else { VERSION_2 });
@@ -45,7 +45,7 @@ impl CpuQuota {
     }
 
     /// The share of one CPU that a function with `memory` MB has.
-    pub fn share(memory: u32) -> f64 {
+    pub(crate) fn share(memory: u32) -> f64 {
         f64::from(memory) / f64::from(ONE_CPU)
     }
 

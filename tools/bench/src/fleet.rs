@@ -5,17 +5,21 @@ use std::{env, path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use axum::body::Bytes;
-use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use serde_json::{Value, json};
 use tidegate_aws::{clock, schema::rates::worker_key};
 use tidegate_domain::time::EpochMillis;
 use tidegate_sandbox::{
+    process,
     runtime_api::RuntimeApi,
     s3::{BUCKET, Bucket, Call, Calls, EmbeddedS3, Fault, workers::report},
 };
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
-use crate::{cpu_quota::CpuQuota, meter::Meter};
+use crate::{
+    cpu_quota::CpuQuota,
+    meter::Meter,
+    report::{memory, table},
+};
 
 const PREFIX: &str = "fleet/";
 /// Aggregations of each kind that are measured.
@@ -41,7 +45,7 @@ struct Cost {
     peak_memory_kib: u64,
 }
 
-/// The function, and all that it talks to. Dropping it kills the process.
+/// The function and its services. Dropping it kills the process.
 struct Running {
     process: Child,
     runtime_api: RuntimeApi,
@@ -49,9 +53,8 @@ struct Running {
 }
 
 /// Measures each fleet: with all reports new, and with none. Prints a table.
-pub async fn run(binary: &Path, variables: &[(String, String)]) -> anyhow::Result<()> {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_header([
+pub(crate) async fn run(binary: &Path, variables: &[(String, String)]) -> anyhow::Result<()> {
+    let header = [
         "fresh workers",
         "leftover files",
         "reports",
@@ -61,7 +64,8 @@ pub async fn run(binary: &Path, variables: &[(String, String)]) -> anyhow::Resul
         "CPU",
         "CPU per worker",
         "peak memory",
-    ]);
+    ];
+    let mut rows = Vec::new();
     for (fresh, leftover) in FLEETS {
         let mut running = Running::start(binary, variables).await?;
         write(running.s3.bucket(), 0..fresh, 0)?;
@@ -72,22 +76,21 @@ pub async fn run(binary: &Path, variables: &[(String, String)]) -> anyhow::Resul
         for (name, is_new) in [("all new", true), ("unchanged", false)] {
             let cost =
                 running.measure(fresh, is_new, ROUNDS).await.with_context(|| format!("{fresh} workers, {name}"))?;
-            table.add_row(row(fresh, leftover, name, &cost));
+            rows.push(row(fresh, leftover, name, &cost).to_vec());
         }
     }
-    table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    println!("{table}");
+    println!("{}", table(header, 0, rows));
     Ok(())
 }
 
 /// Measures each fleet, all of its reports new, under the CPU time of a function with each memory, and with S3's latency.
 /// Prints a table of how long an aggregation takes.
-pub async fn run_limited(binary: &Path, variables: &[(String, String)]) -> anyhow::Result<()> {
+pub(crate) async fn run_limited(binary: &Path, variables: &[(String, String)]) -> anyhow::Result<()> {
     let fleets = || FLEETS.iter().filter(|(_, leftover)| *leftover == 0).map(|(fresh, _)| *fresh);
-    let mut table = Table::new();
     let headers = fleets().map(|fresh| format!("{fresh} workers"));
     let headers = ["memory".to_owned(), "share of a CPU".to_owned()].into_iter().chain(headers);
-    table.load_style(UTF8_FULL_CONDENSED).set_header(headers.chain(["CPU per worker".to_owned()]));
+    let header = headers.chain(["CPU per worker".to_owned()]);
+    let mut rows = Vec::new();
     // A slow aggregation must end, not fail.
     let patient = [variables, &[("INTERVAL_SECONDS".to_owned(), "60".to_owned())]].concat();
     for memory in MEMORIES {
@@ -110,10 +113,9 @@ pub async fn run_limited(binary: &Path, variables: &[(String, String)]) -> anyho
             drop(quota);
         }
         cells.push(per_worker);
-        table.add_row(cells);
+        rows.push(cells);
     }
-    table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    println!("{table}");
+    println!("{}", table(header, 0, rows));
     Ok(())
 }
 
@@ -128,16 +130,8 @@ impl Running {
     async fn start(binary: &Path, variables: &[(String, String)]) -> anyhow::Result<Self> {
         let mut runtime_api = RuntimeApi::start().await?;
         let s3 = EmbeddedS3::start(None).await?;
-        let process = Command::new(binary)
-            .env_clear()
+        let process = process::command(binary, "rate-aggregator", runtime_api.address())
             .envs(env::var_os("PATH").map(|path| ("PATH", path)))
-            .env("AWS_LAMBDA_RUNTIME_API", runtime_api.address().to_string())
-            .env("AWS_LAMBDA_FUNCTION_NAME", "rate-aggregator")
-            .env("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST")
-            .env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "256")
-            .env("AWS_REGION", "us-east-1")
-            .env("AWS_ACCESS_KEY_ID", "test")
-            .env("AWS_SECRET_ACCESS_KEY", "test")
             .env("AWS_ENDPOINT_URL_S3", s3.endpoint())
             .env("S3_FORCE_PATH_STYLE", "true")
             .env("BUCKET", BUCKET)
@@ -145,9 +139,8 @@ impl Running {
             // A report of the first round must count in the last, too.
             .env("STALENESS_CUTOFF_SECONDS", "600")
             .envs(variables.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
+            // Errors are shown.
+            .stderr(Stdio::inherit())
             .spawn()
             .with_context(|| format!("{} cannot be started", binary.display()))?;
         runtime_api.polled().await?;
@@ -193,7 +186,6 @@ fn write(bucket: &Bucket, workers: std::ops::Range<usize>, ago: i64) -> anyhow::
 
 fn row(fresh: usize, leftover: usize, name: &str, cost: &Cost) -> [String; 9] {
     let millis = |duration: Duration| format!("{:.1} ms", duration.as_secs_f64() * 1e3);
-    let memory = f64::from(u32::try_from(cost.peak_memory_kib).unwrap_or(u32::MAX)) / 1024.0;
     [
         fresh.to_string(),
         leftover.to_string(),
@@ -203,6 +195,6 @@ fn row(fresh: usize, leftover: usize, name: &str, cost: &Cost) -> [String; 9] {
         millis(cost.wall),
         millis(cost.cpu),
         cost.cpu_per_worker(fresh),
-        format!("{memory:.1} MiB"),
+        memory(cost.peak_memory_kib).0,
     ]
 }

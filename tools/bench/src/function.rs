@@ -1,4 +1,4 @@
-//! A Lambda function as a process, with all that it talks to.
+//! A Lambda function as a process, with its services.
 
 use std::{
     env,
@@ -8,10 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context as _, bail};
 use axum::body::Bytes;
 use serde::Deserialize;
-use tidegate_sandbox::runtime_api::{INVOCATION_LIMIT, RuntimeApi};
+use tidegate_sandbox::{
+    process::{self, watched},
+    runtime_api::{INVOCATION_LIMIT, RuntimeApi},
+};
 use tokio::process::{Child, Command};
 
 use crate::{
@@ -24,18 +27,18 @@ const START_LIMIT: Duration = Duration::from_mins(1);
 
 /// A program that runs a function.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub(crate) struct Program {
     /// The executable and its arguments; one without a slash is looked up in `PATH`.
-    pub command: Vec<OsString>,
+    pub(crate) command: Vec<OsString>,
     /// Variables beside those of every function, or in their place.
-    pub variables: Vec<(String, String)>,
+    pub(crate) variables: Vec<(String, String)>,
     /// Whether stdout and stderr are shown; they are discarded otherwise.
-    pub show_output: bool,
+    pub(crate) show_output: bool,
 }
 
 /// A running function. Dropping it kills the process.
 #[derive(Debug)]
-pub struct Function {
+pub(crate) struct Function {
     process: Child,
     runtime_api: RuntimeApi,
     aws: AwsStub,
@@ -43,7 +46,7 @@ pub struct Function {
 
 impl Function {
     /// Starts the program and waits until it asks for its first event; returns how long that took, too.
-    pub async fn start(program: &Program) -> anyhow::Result<(Self, Duration)> {
+    pub(crate) async fn start(program: &Program) -> anyhow::Result<(Self, Duration)> {
         let (runtime_api, aws) = (RuntimeApi::start().await?, AwsStub::start().await?);
         let mut command = program.command(&runtime_api, &aws)?;
         let start = Instant::now();
@@ -55,7 +58,7 @@ impl Function {
     }
 
     /// Gives the function an event; returns how long it took, from the handing out to the answer.
-    pub async fn invoke(&mut self, event: Bytes) -> anyhow::Result<Duration> {
+    pub(crate) async fn invoke(&mut self, event: Bytes) -> anyhow::Result<Duration> {
         let answer = self.runtime_api.invoke(event);
         let answer = watched(&mut self.process, INVOCATION_LIMIT, "before it answered", answer).await?;
         let failures = failures(&answer.body);
@@ -66,16 +69,16 @@ impl Function {
     }
 
     /// The AWS calls since this was last asked.
-    pub fn take_calls(&self) -> Calls {
+    pub(crate) fn take_calls(&self) -> Calls {
         self.aws.take_calls()
     }
 
-    pub fn meter(&self) -> anyhow::Result<Meter> {
+    pub(crate) fn meter(&self) -> anyhow::Result<Meter> {
         Meter::new(self.process.id().context("the function has ended")?)
     }
 
     /// Kills the process and waits for its end, so that it disturbs nothing that is measured next.
-    pub async fn stop(mut self) -> anyhow::Result<()> {
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         self.process.kill().await.context("cannot kill the function")
     }
 }
@@ -85,32 +88,20 @@ impl Program {
     fn command(&self, runtime_api: &RuntimeApi, aws: &AwsStub) -> anyhow::Result<Command> {
         let (executable, arguments) = self.command.split_first().context("there is no command to run")?;
         let output = || if self.show_output { Stdio::inherit() } else { Stdio::null() };
-        let mut command = Command::new(executable);
+        let mut command = process::command(executable, "bench", runtime_api.address());
         command
             .args(arguments)
-            .env_clear()
             .envs(env::var_os("PATH").map(|path| ("PATH", path)))
-            .env("AWS_LAMBDA_RUNTIME_API", runtime_api.address().to_string())
-            .env("AWS_LAMBDA_FUNCTION_NAME", "bench")
-            .env("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST")
-            .env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "256")
-            .env("AWS_LAMBDA_LOG_GROUP_NAME", "/aws/lambda/bench")
-            .env("AWS_LAMBDA_LOG_STREAM_NAME", "2026/01/01/[$LATEST]0123456789abcdef0123456789abcdef")
-            .env("AWS_REGION", "us-east-1")
             .env("AWS_DEFAULT_REGION", "us-east-1")
-            .env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-            .env("AWS_SECRET_ACCESS_KEY", "example-secret")
             .env("AWS_ENDPOINT_URL", format!("http://{}", aws.address()))
             .env("TABLE_NAME", "bench-buckets")
             .env("LIMITER_TABLES_BASE_NAME", "bench")
             .env("SNAPSHOT_WINDOWS", "hourly,daily")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
             .stdout(output())
             .stderr(output())
-            // Ctrl-C is for us: we then kill the process, and do not take its death for its failure.
-            .process_group(0)
-            .kill_on_drop(true);
+            // Ctrl-C then reaches only this program, which kills the process and does not report a failure of it.
+            .process_group(0);
         Ok(command)
     }
 }
@@ -123,28 +114,6 @@ impl std::fmt::Display for Program {
         }
         Ok(())
     }
-}
-
-/// Awaits `work`, unless the process ends or `limit` passes first.
-async fn watched<T>(
-    process: &mut Child,
-    limit: Duration,
-    moment: &str,
-    work: impl Future<Output = anyhow::Result<T>>,
-) -> anyhow::Result<T> {
-    let watch = async {
-        tokio::select! {
-            // First what the process reported: it may have ended because of that.
-            biased;
-            done = work => done,
-            status = process.wait() => {
-                let status = status.context("cannot wait for the function")?;
-                bail!("the function ended {moment} ({status}); --show-output shows what it said")
-            }
-        }
-    };
-    let late = || format!("{} s passed {moment}; the function was killed", limit.as_secs());
-    tokio::time::timeout(limit, watch).await.with_context(late)?
 }
 
 /// Number of records that an answer says have failed; 0 for answers that are not about records.
@@ -166,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_ends_at_once_is_an_error() {
+    async fn a_process_that_ends_is_an_error() {
         let error = Function::start(&shell("exit 3")).await.unwrap_err();
         let expected = "the function ended before it asked for an event (exit status: 3)";
         assert!(error.to_string().starts_with(expected), "{error}");

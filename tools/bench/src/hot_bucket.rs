@@ -1,13 +1,13 @@
-//! Stream records of one hot bucket: what a zae-limiter client's speculative acquires cause, one
-//! record each.
+//! Stream records of one hot bucket: one record for each speculative acquire of a zae-limiter client.
 
+use std::borrow::Cow;
+
+use serde::{Serialize, Serializer};
 use tidegate_aws::schema::{self, bucket};
 use tidegate_domain::{
     bucket::{BucketKey, Entity, InvalidName, Limit, Namespace, Resource, Shard},
     time::EpochMillis,
 };
-
-use crate::stream_record::{Batch, Change, Image, Record, boolean, number, text};
 
 const NAMESPACE: &str = "TQ5vSMvQTm4";
 const ENTITY: &str = "customer-7f3a";
@@ -47,7 +47,7 @@ struct HotLimit {
 /// A bucket that is written over and over. Each batch goes on where the one before ended, and finds
 /// the bucket refilled, or, if it is dry, with no more requests than the batch takes.
 #[derive(Clone, Debug)]
-pub struct HotBucket {
+pub(crate) struct HotBucket {
     records: u32,
     batches: u64,
     start_ms: u64,
@@ -58,7 +58,7 @@ pub struct HotBucket {
 impl HotBucket {
     /// Batches of `records` records each, in the last whole hour before `now`: so no batch is in the
     /// future, and 3,600 batches of up to 1,000 records fit before one spans two hours.
-    pub fn new(records: u32, now: EpochMillis) -> Result<Self, InvalidName> {
+    pub(crate) fn new(records: u32, now: EpochMillis) -> Result<Self, InvalidName> {
         let key = BucketKey {
             namespace: Namespace::new(NAMESPACE)?,
             entity: Entity::new(ENTITY)?,
@@ -70,17 +70,17 @@ impl HotBucket {
     }
 
     /// The same bucket, dry.
-    pub fn dry(self) -> Self {
+    pub(crate) fn dry(self) -> Self {
         Self { is_dry: true, ..self }
     }
 
-    pub fn records(&self) -> u32 {
+    pub(crate) fn records(&self) -> u32 {
         self.records
     }
 
     /// The next batch: the JSON that Lambda gives to the function. The records of a dry bucket are about a second old
     /// at the moment `now`: a keeper ignores older ones.
-    pub fn next_batch(&mut self, now: EpochMillis) -> serde_json::Result<Vec<u8>> {
+    pub(crate) fn next_batch(&mut self, now: EpochMillis) -> serde_json::Result<Vec<u8>> {
         let records = u64::from(self.records);
         let first = self.batches * records;
         let seconds = records.div_ceil(ACQUIRES_PER_SECOND);
@@ -166,13 +166,86 @@ const fn refilled_ms(start_ms: u64, acquires: u64) -> u64 {
     start_ms + acquires / ACQUIRES_PER_SECOND * 1_000
 }
 
+// A DynamoDB stream record as Lambda delivers it. Fields and attributes keep their order, because a decoder may be faster
+// with one order than with another.
+//
+// AWS: [the event's shape](https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html).
+
+/// An invocation's event.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Batch<'a> {
+    records: Vec<Record<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Record<'a> {
+    #[serde(rename = "eventID")]
+    event_id: String,
+    event_name: &'static str,
+    event_version: &'static str,
+    event_source: &'static str,
+    aws_region: &'static str,
+    dynamodb: Change<'a>,
+    #[serde(rename = "eventSourceARN")]
+    event_source_arn: &'static str,
+}
+
+/// What a record says of its item.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Change<'a> {
+    /// Epoch seconds.
+    approximate_creation_date_time: u64,
+    keys: Image<'a>,
+    sequence_number: String,
+    size_bytes: u64,
+    stream_view_type: &'static str,
+    new_image: Image<'a>,
+    old_image: Image<'a>,
+}
+
+/// An item, or its key: names and values.
+struct Image<'a>(Vec<(Cow<'a, str>, Value<'a>)>);
+
+impl Serialize for Image<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+/// An attribute's value, in `DynamoDB`'s JSON.
+#[derive(Serialize)]
+enum Value<'a> {
+    #[serde(rename = "S")]
+    Text(Cow<'a, str>),
+    #[serde(rename = "N")]
+    Number(String),
+    #[serde(rename = "BOOL")]
+    Boolean(bool),
+}
+
+/// A string attribute.
+fn text<'a>(name: &'a str, value: impl Into<Cow<'a, str>>) -> (Cow<'a, str>, Value<'a>) {
+    (name.into(), Value::Text(value.into()))
+}
+
+fn number<'a>(name: impl Into<Cow<'a, str>>, value: u64) -> (Cow<'a, str>, Value<'a>) {
+    (name.into(), Value::Number(value.to_string()))
+}
+
+fn boolean(name: &str, value: bool) -> (Cow<'_, str>, Value<'_>) {
+    (name.into(), Value::Boolean(value))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
     use serde_json::Value;
     use tidegate_aws::{
-        batch::Batch,
+        batch,
         stream::{self, StreamEvent},
     };
     use tidegate_domain::{
@@ -203,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_as_large_as_a_real_one() {
+    fn records_are_as_large_as_real_ones() {
         let mut bucket = bucket(100);
         for batches in [0, 10_000] {
             bucket.batches = batches;
@@ -253,14 +326,14 @@ mod tests {
         let mut bucket = bucket(100).dry();
         for _ in 0..2 {
             let event: StreamEvent = serde_json::from_slice(&bucket.next_batch(now()).unwrap()).unwrap();
-            let activities = activity::fold(Batch::<BucketImage<'_>>::decode(&event).unwrap().changes);
+            let activities = activity::fold(batch::Batch::<BucketImage<'_>>::decode(&event).unwrap().changes);
             let decision = refill::decide(&activities[0], activities[0].image.plain().unwrap(), now());
             assert!(matches!(decision, Decision::Refill(_)), "{decision:?}");
         }
     }
 
     #[test]
-    fn every_record_decodes_as_a_change_of_the_bucket() {
+    fn every_record_decodes_as_a_bucket_change() {
         for record in records(&bucket(10).next_batch(now()).unwrap()) {
             assert!(
                 matches!(stream::decode::<Counters<'_>>(&record.to_string()), Ok(stream::Record::Change(_))),

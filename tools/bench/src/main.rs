@@ -12,12 +12,10 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `aws_stub` | an AWS endpoint that says yes to everything, knows a token of each resource, and counts |
+//! | `aws_stub` | an AWS endpoint that accepts and counts every call |
 //! | `cpu_quota` | the CPU time of a function with so much memory |
 //! | `hot_bucket` | stream records of one bucket, as a client's writes cause them |
-//! | `ends` | messages that tell of clusters that have ended |
-//! | `stream_record` | the JSON of a stream record |
-//! | `events` | where the batches come from: generated, or a file |
+//! | `events` | the batches: stream records, messages of ended clusters, or a file |
 //! | `fleet` | the rate aggregator by the size of its fleet, on the embedded S3 |
 //! | `function` | the process: its environment, its start, its end |
 //! | `meter` | CPU time and memory of a process, from `/proc` |
@@ -30,7 +28,6 @@
 
 mod aws_stub;
 mod cpu_quota;
-mod ends;
 mod events;
 mod fleet;
 mod function;
@@ -38,7 +35,6 @@ mod hot_bucket;
 mod measure;
 mod meter;
 mod report;
-mod stream_record;
 
 use std::{ffi::OsString, io, path::PathBuf};
 
@@ -157,7 +153,7 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
     let mut subjects = options.subjects()?;
     println!("{}", report::headline(&plan, &subjects)?);
     let measurements = measure::measure(&plan, &mut subjects).await?;
-    println!("{}", report::table(&subjects, &measurements));
+    println!("{}", report::comparison(&subjects, &measurements));
     Ok(())
 }
 
@@ -232,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_is_split_at_its_first_equals_sign() {
+    fn a_variable_is_split_at_first_equals_sign() {
         assert_eq!(variable("A=b=c"), Ok(("A".to_owned(), "b=c".to_owned())));
         assert_eq!(variable("A="), Ok(("A".to_owned(), String::new())));
         assert!(variable("=b").unwrap_err().contains("NAME=VALUE"));

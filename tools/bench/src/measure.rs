@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::Context;
+use anyhow::Context as _;
 
 use crate::{
     events::Events,
@@ -12,54 +12,54 @@ use crate::{
 
 /// How the programs take turns.
 #[derive(Debug)]
-pub struct Plan {
-    pub starts: u32,
+pub(crate) struct Plan {
+    pub(crate) starts: u32,
     /// Rounds that the measured invocations are split into.
-    pub rounds: u32,
+    pub(crate) rounds: u32,
 }
 
 /// A program and what it is given.
 #[derive(Debug)]
-pub struct Subject {
+pub(crate) struct Subject {
     /// What its column is called.
-    pub name: &'static str,
-    pub program: Program,
-    pub events: Events,
+    pub(crate) name: &'static str,
+    pub(crate) program: Program,
+    pub(crate) events: Events,
     /// Invocations before the measured ones.
-    pub warm_up: u32,
-    pub invocations: u32,
+    pub(crate) warm_up: u32,
+    pub(crate) invocations: u32,
 }
 
 /// What a program costs.
 #[derive(Debug)]
-pub struct Measurement {
+pub(crate) struct Measurement {
     /// From the start of the process to its first request for an event.
-    pub start: Spread,
+    pub(crate) start: Spread,
     /// CPU time of one invocation: the mean.
-    pub cpu: Duration,
+    pub(crate) cpu: Duration,
     /// From the handing out of an event to the answer.
-    pub wall: Spread,
+    pub(crate) wall: Spread,
     /// The most memory ever resident, in KiB.
-    pub peak_memory_kib: u64,
+    pub(crate) peak_memory_kib: u64,
     /// AWS calls of one invocation by target: the mean.
-    pub calls: BTreeMap<String, f64>,
+    pub(crate) calls: BTreeMap<String, f64>,
 }
 
 /// Durations that should be alike.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// The one in the middle; of an even number, the later of the two.
-    pub median: Duration,
-    pub min: Duration,
-    pub max: Duration,
+    pub(crate) median: Duration,
+    pub(crate) min: Duration,
+    pub(crate) max: Duration,
 }
 
-/// Measures the subjects, which take turns: whatever else the machine does meanwhile hits all of them.
-pub async fn measure(plan: &Plan, subjects: &mut [Subject]) -> anyhow::Result<Vec<Measurement>> {
+/// Measures the subjects, which take turns, so that other load on the machine affects all of them.
+pub(crate) async fn measure(plan: &Plan, subjects: &mut [Subject]) -> anyhow::Result<Vec<Measurement>> {
     let mut starts = vec![Vec::new(); subjects.len()];
     for _ in 0..plan.starts {
         for (subject, starts) in subjects.iter().zip(&mut starts) {
-            let (function, took) = Function::start(&subject.program).await.with_context(|| blame(subject.name))?;
+            let (function, took) = Function::start(&subject.program).await.with_context(|| measuring(subject.name))?;
             function.stop().await?;
             starts.push(took);
         }
@@ -68,19 +68,19 @@ pub async fn measure(plan: &Plan, subjects: &mut [Subject]) -> anyhow::Result<Ve
     let mut runs = Vec::new();
     for subject in subjects {
         let name = subject.name;
-        runs.push(Run::warmed_up(subject).await.with_context(|| blame(name))?);
+        runs.push(Run::warmed_up(subject).await.with_context(|| measuring(name))?);
     }
     for round in 0..plan.rounds {
         for run in &mut runs {
-            run.round(round, plan.rounds).await.with_context(|| blame(run.subject.name))?;
+            run.round(round, plan.rounds).await.with_context(|| measuring(run.subject.name))?;
         }
     }
     let finished = runs.iter().zip(starts);
-    finished.map(|(run, starts)| run.measurement(starts).with_context(|| blame(run.subject.name))).collect()
+    finished.map(|(run, starts)| run.measurement(starts).with_context(|| measuring(run.subject.name))).collect()
 }
 
-fn blame(name: &str) -> String {
-    format!("cannot measure the program of the column {name:?}")
+fn measuring(name: &str) -> String {
+    format!("measuring the program of the column {name:?} (--show-output shows what it writes)")
 }
 
 /// The measured invocations of one process.
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
         for _ in 0..subject.warm_up {
             function.invoke(subject.events.next()?).await?;
         }
-        settle().await;
+        wait_until_idle().await;
         function.take_calls();
         let meter = function.meter()?;
         let cpu_before = meter.cpu()?;
@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
         for _ in 0..share(self.subject.invocations, round, rounds) {
             self.walls.push(self.function.invoke(self.subject.events.next()?).await?);
         }
-        settle().await;
+        wait_until_idle().await;
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
 }
 
 /// Lets a process that has just asked for its next event fall idle, so that its CPU time is complete.
-async fn settle() {
+async fn wait_until_idle() {
     tokio::time::sleep(Duration::from_millis(10)).await;
 }
 

@@ -7,13 +7,13 @@ use procfs::process::Process;
 
 /// Reads `/proc/PID`.
 #[derive(Debug)]
-pub struct Meter {
+pub(crate) struct Meter {
     process: Process,
 }
 
 /// The CPU time, user and system, that a process has used up to a moment.
 #[derive(Clone, Copy, Debug)]
-pub struct CpuTime {
+pub(crate) struct CpuTime {
     /// CPU time of live threads from schedstat: exact, but without threads that have ended.
     living: Duration,
     /// By the process's own account: all threads, but rounded down to whole ticks.
@@ -23,14 +23,14 @@ pub struct CpuTime {
 
 impl Meter {
     /// A meter of the process `pid`.
-    pub fn new(pid: u32) -> anyhow::Result<Self> {
+    pub(crate) fn new(pid: u32) -> anyhow::Result<Self> {
         let process = Process::new(i32::try_from(pid)?).context("cannot find the process in /proc")?;
         Ok(Self { process })
     }
 
     /// CPU time up to now. Right to the nanosecond if the process is idle; a running thread's last
     /// few milliseconds may be missing.
-    pub fn cpu(&self) -> anyhow::Result<CpuTime> {
+    pub(crate) fn cpu(&self) -> anyhow::Result<CpuTime> {
         let stat = self.process.stat().context("cannot read the process's CPU time")?;
         let tick = Duration::from_secs(1) / u32::try_from(procfs::ticks_per_second())?;
         let threads = self.process.tasks().context("cannot list the process's threads")?;
@@ -45,15 +45,15 @@ impl Meter {
     }
 
     /// The most memory that the process ever had resident, in KiB.
-    pub fn peak_memory_kib(&self) -> anyhow::Result<u64> {
+    pub(crate) fn peak_memory_kib(&self) -> anyhow::Result<u64> {
         let status = self.process.status().context("cannot read the process's memory")?;
-        status.vmhwm.context("/proc tells no VmHWM")
+        status.vmhwm.context("/proc has no VmHWM")
     }
 }
 
 impl CpuTime {
     /// The CPU time between a moment and this later one.
-    pub fn since(&self, earlier: &Self) -> Duration {
+    pub(crate) fn since(&self, earlier: &Self) -> Duration {
         let living = self.living.saturating_sub(earlier.living);
         let ticked = self.ticked.saturating_sub(earlier.ticked);
         // User and system time are rounded apart, so two ticks may be rounding. More than that means

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
+use comfy_table::{CellAlignment, Row, Table, presets::UTF8_FULL_CONDENSED};
 
 use crate::measure::{Measurement, Plan, Spread, Subject};
 
 /// What is about to be measured: the event, the programs, and how often.
-pub fn headline(plan: &Plan, subjects: &[Subject]) -> anyhow::Result<String> {
+pub(crate) fn headline(plan: &Plan, subjects: &[Subject]) -> anyhow::Result<String> {
     let mut lines = Vec::new();
     for Subject { name, program, events, warm_up, invocations } in subjects {
         if lines.is_empty() {
@@ -19,15 +19,26 @@ pub fn headline(plan: &Plan, subjects: &[Subject]) -> anyhow::Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// The table: a column for each subject, and one that compares the second with the first.
-pub fn table(subjects: &[Subject], measurements: &[Measurement]) -> Table {
+/// A table whose columns from `first_number` on are aligned to the right.
+pub(crate) fn table<R: Into<Row>>(
+    header: impl Into<Row>,
+    first_number: usize,
+    rows: impl IntoIterator<Item = R>,
+) -> Table {
     let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).set_header(header).add_rows(rows);
+    table.column_iter_mut().skip(first_number).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table
+}
+
+/// A column for each subject, and one that compares the second with the first.
+pub(crate) fn comparison(subjects: &[Subject], measurements: &[Measurement]) -> Table {
     let mut header = vec![String::new()];
     header.extend(subjects.iter().map(|subject| subject.name.to_owned()));
     if let [first, second] = subjects {
         header.push(format!("{} / {}", second.name, first.name));
     }
-    table.load_style(UTF8_FULL_CONDENSED).set_header(header);
+    let mut lines = Vec::new();
     for (name, quantity) in rows(measurements) {
         let values: Vec<_> = measurements.iter().map(quantity).collect();
         let mut row = vec![name];
@@ -35,10 +46,9 @@ pub fn table(subjects: &[Subject], measurements: &[Measurement]) -> Table {
         if let [(_, first), (_, second)] = values[..] {
             row.push(ratio(second, first));
         }
-        table.add_row(row);
+        lines.push(row);
     }
-    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    table
+    table(header, 1, lines)
 }
 
 /// A measurement's quantity: its text, and its amount in whatever unit.
@@ -74,8 +84,8 @@ fn spread(spread: &Spread) -> (String, f64) {
     (text, median.as_secs_f64())
 }
 
-fn memory(kib: u64) -> (String, f64) {
-    // No process of this kind has the 4 TiB that an f64 is surely exact up to this way.
+pub(crate) fn memory(kib: u64) -> (String, f64) {
+    // A u32 is enough for 4 TiB, and an f64 holds it exactly.
     let kib = f64::from(u32::try_from(kib).unwrap_or(u32::MAX));
     (format!("{:.1} MiB", kib / 1_024.0), kib)
 }

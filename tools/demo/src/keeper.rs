@@ -1,65 +1,71 @@
-//! The bucket keeper at work: the same clients draw from the same buckets three times, in simulated time. No keeper
-//! runs beside the first ones, one process of it beside the second, and two processes beside the third, which receive
-//! the batches in turn.
+//! `cargo run -- keeper`: the same clients draw from the same buckets three times, in simulated time: without the bucket
+//! keeper, with one process of it, and with two processes that receive the batches in turn.
 //!
 //! | phase | shows |
 //! |---|---|
-//! | steady | four fifths of a limit: whether tokens are there when the first write comes |
-//! | burst | many times the limit: whether the keeper stays out of the way |
+//! | steady | four fifths of a limit: whether the first write finds tokens |
+//! | burst | many times the limit: whether the keeper causes no harm |
 //! | surge | write units and tokens run out together: whether new shards create tokens |
 //! | ramp | more and more writes to one bucket: whether it gets the shards that it needs, and no more |
-//! | idle | a drained shard to which nobody writes: whether it fills up |
+//! | idle | a drained shard without writes: whether it fills up |
 
 mod client;
-pub mod costs;
-mod exact_bucket;
-mod figures;
 mod phases;
-pub mod report;
 mod simulation;
 
-use std::time::{Duration, Instant};
-
-use anyhow::Context as _;
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use tokio::task::JoinHandle;
-
-pub use self::figures::{Figures, Units};
-use self::{
-    figures::percent_above,
-    phases::{DRAINS, IDLE, IDLE_SHARDS, RAMP, RAMP_SHARDS, STEADY},
-    simulation::SimulationRun,
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
 };
 
-/// What to run.
+use anyhow::Context as _;
+use tokio::task::JoinHandle;
+
+pub(crate) use self::phases::Figures;
+use self::{
+    phases::{DRAINS, IDLE, IDLE_SHARDS, RAMP, RAMP_SHARDS, STEADY, percent_above},
+    simulation::SimulationRun,
+};
+use crate::print::{self, Bars, Outcome, sparkline};
+
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Simulated seconds of the steady phase
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u32).range(30..))]
-    pub seconds: u32,
+    pub(crate) seconds: u32,
     /// When acquires come and which shards they draw
     #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
-/// The runs: for each, the figures of all phases.
+/// The figures of all phases, run by run.
 #[derive(Clone, Debug)]
-pub struct Comparison {
-    pub without: Vec<Figures>,
+pub(crate) struct Comparison {
+    pub(crate) without: Vec<Figures>,
     /// With one process of the keeper.
-    pub one: Vec<Figures>,
+    pub(crate) one: Vec<Figures>,
     /// With two processes that receive the batches in turn.
-    pub two: Vec<Figures>,
+    pub(crate) two: Vec<Figures>,
     /// The real time that the runs took.
-    pub elapsed: Duration,
+    elapsed: Duration,
+}
+
+/// Runs the demonstration and prints its report.
+pub(crate) async fn demonstrate(options: &Options) -> anyhow::Result<ExitCode> {
+    println!("seed {}", options.seed);
+    let comparison = run(options).await?;
+    println!("{}\n\n{}\n", comparison.table(), comparison.lines());
+    println!("{:.0} s of real time", comparison.elapsed.as_secs_f64());
+    Ok(comparison.outcome().print())
 }
 
 /// Does all runs at the same time.
-pub async fn run(options: &Options) -> anyhow::Result<Comparison> {
+pub(crate) async fn run(options: &Options) -> anyhow::Result<Comparison> {
     let started = Instant::now();
-    let bars = Bars::new(options.seconds)?;
-    let start = async |processes, bar| {
-        let run = SimulationRun::new(processes, options.seed, bars.add(bar)).await?;
+    let bars = Bars::new("acquires")?;
+    let acquires: u64 = phases::with_traffic(options.seconds).iter().map(phases::Phase::acquires).sum();
+    let start = async |processes, name| {
+        let run = SimulationRun::new(processes, options.seed, bars.add(name, acquires)).await?;
         anyhow::Ok(tokio::spawn(run.run(options.seconds)))
     };
     let finish = async |run: JoinHandle<anyhow::Result<_>>| run.await.context("a run panicked")?;
@@ -70,8 +76,18 @@ pub async fn run(options: &Options) -> anyhow::Result<Comparison> {
 }
 
 impl Comparison {
-    /// One line for each requirement that is not met.
-    pub fn problems(&self) -> Vec<String> {
+    pub(crate) fn outcome(&self) -> Outcome {
+        let problems = self.problems();
+        Outcome {
+            passed: "MET: no over-admitted tokens; where clients admit no more than the limit, no more slow paths and at most \
+                     0.5 % more cost; the same with one process and with two"
+                .to_owned(),
+            failed: format!("NOT MET: {} of the keeper's requirements", problems.len()),
+            problems,
+        }
+    }
+
+    fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for (name, run) in [("one process", &self.one), ("two processes", &self.two)] {
             for (with, without) in run.iter().zip(&self.without) {
@@ -90,9 +106,47 @@ impl Comparison {
         problems
     }
 
-    /// The exit code: 0 if every requirement is met, otherwise 1.
-    pub fn exit_code(&self) -> u8 {
-        u8::from(!self.problems().is_empty())
+    /// A row for each figure of each phase, a column for each run.
+    pub(crate) fn table(&self) -> String {
+        let mut rows = Vec::new();
+        for ((without, one), two) in self.without.iter().zip(&self.one).zip(&self.two) {
+            let mut row = |name: &str, figure: &dyn Fn(&Figures) -> String| {
+                rows.push([without.phase.to_owned(), name.to_owned(), figure(without), figure(one), figure(two)]);
+            };
+            row("acquires, admitted by the first write", &|of| format!("{}, {}", of.acquires, of.first));
+            row("slow paths", &|of| of.slow_paths.to_string());
+            row("rejected, by one exact bucket", &|of| format!("{}, {}", of.rejected, of.exactly_rejected));
+            row("write units of clients, keeper", &|of| format!("{}, {}", of.clients.write, of.keeper.write));
+            row("read units of clients, keeper", &|of| {
+                format!("{}, {}", halves(of.clients.half_read), halves(of.keeper.half_read))
+            });
+            row("cost compared with no keeper", &|of| format!("{:+.2} %", percent_above(of.price(), without.price())));
+            row("tokens over-admitted", &|of| of.over_admitted.to_string());
+            row("refills, doublings, splits", &|of| {
+                format!("{}, {}, {}", of.report.refilled, of.report.doubled, of.report.split)
+            });
+            row("shards at the end, created by clients", &|of| {
+                format!("{} of {}, {}", of.existing, of.shards, of.created)
+            });
+        }
+        print::table(&["phase", "", "without", "one process", "two processes"], 2, rows).to_string()
+    }
+
+    /// Some series as lines of blocks.
+    fn lines(&self) -> String {
+        let runs = [("without", &self.without), ("one process", &self.one), ("two processes", &self.two)];
+        let mut lines = Vec::new();
+        let mut draw = |title: &str, phase: &str, series: fn(&Figures) -> &[i64]| {
+            let runs = runs
+                .map(|(name, run)| (name, run.iter().find(|figures| figures.phase == phase).map_or(&[][..], series)));
+            let top = runs.iter().flat_map(|(_, series)| *series).max().copied().unwrap_or(1);
+            lines.push(format!("{title} ({phase}; the full block is {top})"));
+            lines.extend(runs.map(|(name, series)| format!("  {name:<14}│{}│", sparkline(series, top))));
+        };
+        draw("stored tokens by the second", STEADY, |of| &of.stored);
+        draw("shards by the second", RAMP, |of| &of.shards_by_second);
+        draw("tokens of the drained shard, and a minute later", IDLE, |of| &of.drained);
+        lines.join("\n")
     }
 }
 
@@ -132,34 +186,7 @@ fn idle_share() -> i64 {
     phases::idle().terms.capacity / i64::from(IDLE_SHARDS)
 }
 
-/// Runs the demonstration and prints its report; returns the exit code.
-pub async fn demonstrate(options: &Options) -> anyhow::Result<u8> {
-    println!("seed {}", options.seed);
-    let comparison = run(options).await?;
-    println!("{}\n\n{}\n", report::table(&comparison), report::lines(&comparison));
-    println!("{:.0} s of real time", comparison.elapsed.as_secs_f64());
-    for problem in comparison.problems() {
-        eprintln!("{problem}");
-    }
-    println!("{}", report::summary(&comparison));
-    Ok(comparison.exit_code())
-}
-
-/// A bar for each run; they show nothing where there is no terminal.
-struct Bars {
-    all: MultiProgress,
-    style: ProgressStyle,
-    acquires: u64,
-}
-
-impl Bars {
-    fn new(seconds: u32) -> anyhow::Result<Self> {
-        let style = ProgressStyle::with_template("{prefix:<18} {bar:40} {pos:>9} of {len:<9} acquires {per_sec}")?;
-        let acquires = phases::with_traffic(seconds).iter().map(phases::Phase::acquires).sum();
-        Ok(Self { all: MultiProgress::new(), style, acquires })
-    }
-
-    fn add(&self, prefix: &'static str) -> ProgressBar {
-        self.all.add(ProgressBar::new(self.acquires).with_style(self.style.clone()).with_prefix(prefix))
-    }
+fn halves(halves: u64) -> String {
+    let half = if halves.is_multiple_of(2) { "" } else { ".5" };
+    format!("{}{half}", halves / 2)
 }

@@ -1,16 +1,34 @@
-//! All of Tidegate on embedded services, in one process.
+//! Demonstrations: each function at work on embedded services, compared with its requirements.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `rollup`, `traffic` | clients, the stream, `usage-rollup` under faults, and the comparison of every snapshot |
+//! | `keeper` | the same clients without `bucket-keeper`, with one process of it, and with two |
+//! | `costs` | what `bucket-keeper` saves and costs, load by load |
+//! | `tokens` | clients that start resources, with `token-sweeper` and without it |
+//! | `rates`, `fleet` | simulated workers and `rate-aggregator`: the fleet's total against its cap |
+//! | `clock`, `print`, `exact_bucket` | what the demonstrations share |
+
+mod clock;
+mod costs;
+mod exact_bucket;
+mod fleet;
+mod keeper;
+mod print;
+mod rates;
+mod rollup;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod traffic;
 
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use tidegate_aws::{
-    clock,
-    table::{self, TokenTables},
-};
-use tidegate_demo::{keeper, progress::Progress, rates, rollup, tokens, verdict};
+use tidegate_aws::table::{self, TokenTables};
 use tidegate_sandbox::{
-    s3::{EmbeddedS3, workers::Workers},
+    s3::{self, EmbeddedS3, workers::Workers},
     services::Services,
 };
 use tokio::signal::ctrl_c;
@@ -28,7 +46,7 @@ struct Cli {
     place: Place,
 }
 
-/// Where the workers' files are that are there with `--serve`.
+/// The prefix of the workers' reports that `--serve` provides.
 const FLEET: &str = "fleet/";
 
 #[derive(Debug, Subcommand)]
@@ -36,7 +54,7 @@ enum Command {
     /// Shows the bucket keeper at work: the same clients without it, with one process, and with two, in simulated time
     Keeper(keeper::Options),
     /// Shows what the bucket keeper saves and costs: several loads with it and without it, in simulated time
-    KeeperCosts(keeper::costs::Options),
+    KeeperCosts(costs::Options),
     /// Shows the token sweeper at work: the same clients with it and without it, in simulated time
     Tokens(tokens::Options),
     /// Shows what workers make of the rate aggregator's summary, in simulated time: drawn, and in figures
@@ -74,10 +92,10 @@ fn table_name(text: &str) -> Result<String, String> {
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     let ended = tokio::select! {
-        // A run that waits for Ctrl-C itself ends as it means to.
+        // First, so that a run that waits for Ctrl-C itself returns its own exit code.
         biased;
         ended = run(cli) => ended,
-        // Whatever was under way is dropped with the runtime, the embedded services with it.
+        // The runtime drops the run and the embedded services.
         stopped = ctrl_c() => stopped.context("waiting for Ctrl-C").map(|()| {
             eprintln!("stopped");
             ExitCode::from(130)
@@ -91,10 +109,10 @@ async fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Some(Command::Keeper(options)) => keeper::demonstrate(&options).await.map(ExitCode::from),
-        Some(Command::KeeperCosts(options)) => keeper::costs::demonstrate(options).map(ExitCode::from),
-        Some(Command::Tokens(options)) => Box::pin(tokens::demonstrate(&options)).await.map(ExitCode::from),
-        Some(Command::Rates(options)) => rates::demonstrate(&options).map(ExitCode::from),
+        Some(Command::Keeper(options)) => keeper::demonstrate(&options).await,
+        Some(Command::KeeperCosts(options)) => costs::demonstrate(options),
+        Some(Command::Tokens(options)) => Box::pin(tokens::demonstrate(&options)).await,
+        Some(Command::Rates(options)) => rates::demonstrate(&options),
         None => roll_up(cli.rollup, cli.place).await,
     }
 }
@@ -102,27 +120,43 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 async fn roll_up(options: rollup::Options, place: Place) -> anyhow::Result<ExitCode> {
     let table = match place.table {
         Some(table) => table,
-        None => format!("tidegate-local-{}", clock::now()?),
+        None => format!("tidegate-demo-{}", tidegate_aws::clock::now()?),
     };
     let services = match &place.endpoint {
         Some(endpoint) => Services::external(endpoint, &table).await?,
         None => Services::embedded(place.port, &table).await?,
     };
     println!("DynamoDB at {}, table {table}, seed {}", services.endpoint, options.seed);
-    let outcome = rollup::run(&options, &services, &Progress::new(options.records)?).await?;
-    println!("{}", verdict::table(&outcome));
-    for problem in outcome.problems().iter().take(20) {
-        eprintln!("{problem}");
-    }
-    println!("{}", verdict::line(&outcome));
+    let run = rollup::run(&options, &services).await?;
+    println!("{}", run.table());
+    let code = run.outcome().print();
     if place.serve {
         table::create_token_tables(&services.dynamodb, &TokenTables::of(&services.table))
             .await
             .context("the token tables")?;
         let s3 = EmbeddedS3::start(None).await?;
         let _workers = Workers::start(s3.bucket(), FLEET, 3);
-        println!("{}", verdict::invitation(&services, &s3, FLEET));
+        println!("{}", instructions(&services, &s3));
         ctrl_c().await.context("waiting for Ctrl-C")?;
     }
-    Ok(ExitCode::from(outcome.exit_code()))
+    Ok(code)
+}
+
+/// How to run a function against the services.
+fn instructions(services: &Services, s3: &EmbeddedS3) -> String {
+    format!(
+        "The services stay open until Ctrl-C. To run a function against them:\n\n  \
+         export AWS_ENDPOINT_URL_DYNAMODB={} AWS_ENDPOINT_URL_SQS={}\n  \
+         export AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test\n  \
+         export TABLE_NAME={} DEAD_LETTER_QUEUE_URL={}\n  \
+         export LIMITER_TABLES_BASE_NAME={}\n  \
+         export AWS_ENDPOINT_URL_S3={} S3_FORCE_PATH_STYLE=true BUCKET={} PREFIX={FLEET}",
+        services.endpoint,
+        services.queue.endpoint(),
+        services.table,
+        services.queue.url(),
+        services.table,
+        s3.endpoint(),
+        s3::BUCKET,
+    )
 }

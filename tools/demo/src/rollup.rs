@@ -1,5 +1,5 @@
-//! The rollup at work: clients draw from buckets, the stream is pumped through `usage-rollup` under
-//! faults, and every snapshot is compared with what the clients were granted.
+//! `cargo run`: clients take tokens from buckets, `usage-rollup` handles the stream under faults, and every snapshot is
+//! compared with what the clients were granted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use indicatif::ProgressBar;
 use rand::{SeedableRng as _, rngs::StdRng};
 use tidegate_aws::stream::sequence_number;
 use tidegate_domain::time::EpochMillis;
@@ -19,34 +20,37 @@ use tidegate_sandbox::{
     pump::{Chaos, Fault, Pump},
     services::Services,
     stream::StreamReader,
-    usage_totals::UsageTotals,
+    usage_totals::{SnapshotName, Usage, UsageTotals},
 };
 use tokio::sync::mpsc;
 use usage_rollup::{UsageRollup, report::RollupReport};
 
-use crate::{progress::Progress, traffic::Traffic};
+use crate::{
+    clock,
+    print::{self, Bars, Outcome, float},
+    traffic::Traffic,
+};
 
-/// What to run.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Writes that the clients make
     #[arg(long, default_value_t = 20_000, allow_negative_numbers = true)]
-    pub records: usize,
+    pub(crate) records: usize,
     /// Tenants that the clients draw for, each with three resources
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-    pub entities: u32,
+    pub(crate) entities: u32,
     /// Shards of each bucket
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
-    pub shards: u32,
+    pub(crate) shards: u32,
     /// Share of deliveries and of writes that go wrong on purpose, from 0 to 0.9
     #[arg(long, default_value = "0.2", value_parser = share, allow_negative_numbers = true)]
-    pub faults: f64,
+    pub(crate) faults: f64,
     /// What the clients do and how faults are drawn; two runs differ in what meets what at which moment
     #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// The most records in one invocation, up to 10000
     #[arg(long, default_value = "500", value_parser = batch_size)]
-    pub batch_size: NonZeroUsize,
+    pub(crate) batch_size: NonZeroUsize,
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -63,59 +67,115 @@ fn batch_size(text: &str) -> Result<NonZeroUsize, String> {
     }
 }
 
-/// The clients' writes come in so many waves, with the stream read behind each.
+/// The clients write in so many waves. The stream is read after each.
 const WAVES: u32 = 24;
 /// 2025-12-31T21:10:00Z: an hour, a day, a month and a year end within the run.
-const START: i64 = 1_767_215_400_000;
+const START: i64 = clock::START.get() - 170 * 60 * 1000;
 /// Simulated time between two waves.
 const STEP: i64 = 17 * 60 * 1000;
-/// Of the faults, the share that is poison.
+/// The share of poison among the faults.
 const POISON: f64 = 0.01;
 
-/// How a run ended.
 #[derive(Debug)]
-pub struct Outcome {
+pub(crate) struct RollupRun {
     /// What the clients were granted.
-    pub ledger: UsageTotals,
-    /// What the snapshots say.
-    pub books: UsageTotals,
-    /// The function's counts, over all invocations that came to an end.
-    pub report: RollupReport,
-    /// Invocations that came to an end.
-    pub invocations: u64,
-    pub delivery_faults: BTreeMap<Fault, usize>,
-    pub call_faults: FaultCounts,
+    pub(crate) granted: UsageTotals,
+    /// What the snapshots show.
+    snapshots: UsageTotals,
+    /// The counts of the invocations that answered.
+    report: RollupReport,
+    /// Invocations that answered.
+    invocations: u64,
+    pub(crate) delivery_faults: BTreeMap<Fault, usize>,
+    call_faults: FaultCounts,
     /// Conditional writes that reached the table.
-    pub table_writes: usize,
+    table_writes: usize,
     /// Poison records that the clients wrote, and how many of them are in the dead-letter queue.
-    pub poison: (usize, usize),
-    /// Records of the stream, those of the snapshots among them.
-    pub delivered: usize,
-    pub client_writes: usize,
-    /// How long it took.
-    pub elapsed: Duration,
+    pub(crate) poison: (usize, usize),
+    /// Records of the stream, those of the snapshots included.
+    delivered: usize,
+    client_writes: usize,
+    elapsed: Duration,
 }
 
-impl Outcome {
-    /// One line for everything that is not as it should be.
-    pub fn problems(&self) -> Vec<String> {
-        let mut problems = self.books.differences(&self.ledger);
+impl RollupRun {
+    pub(crate) fn outcome(&self) -> Outcome {
+        let mut problems = self.snapshots.differences(&self.granted);
         let (written, parked) = self.poison;
         if written != parked {
             problems.push(format!("{written} poison records were written, {parked} are in the dead-letter queue"));
         }
-        problems
+        let snapshots = self.granted.iter().count();
+        let passed = match snapshots {
+            0 => "the clients wrote nothing, so there was nothing to compare".to_owned(),
+            _ => format!("EXACT: all {snapshots} snapshots hold what the clients were granted, to the last token"),
+        };
+        let failed = format!("WRONG: {} differences in {snapshots} snapshots", problems.len());
+        Outcome { problems, passed, failed }
     }
 
-    /// What the process is to end with: 0 if everything is as it should be, else 1.
-    pub fn exit_code(&self) -> u8 {
-        u8::from(!self.problems().is_empty())
+    /// The tables: the windows and their tokens, and what the run did.
+    pub(crate) fn table(&self) -> String {
+        let windows = self.by_window().into_iter().map(|(window, Sums { snapshots, tokens, granted, events })| {
+            let numbers = [snapshots as i128, tokens, granted, events.into(), tokens - granted];
+            [window].into_iter().chain(numbers.map(|number| number.to_string())).collect::<Vec<_>>()
+        });
+        let header = ["window", "snapshots", "tokens", "granted", "events", "off by"];
+        let windows = print::table(&header, 1, windows);
+
+        let Self { report, delivered, table_writes, client_writes, .. } = self;
+        let per_second = float(*delivered as u64) / self.elapsed.as_secs_f64();
+        let per_client_write = float(*table_writes as u64) / float((*client_writes).max(1) as u64);
+        let mut rows = vec![
+            ["stream records, those of the snapshots included".to_owned(), delivered.to_string()],
+            ["records handled, redeliveries included".to_owned(), report.records.to_string()],
+            ["invocations that answered".to_owned(), self.invocations.to_string()],
+            ["records per second, clients included".to_owned(), format!("{per_second:.0}")],
+            ["snapshot writes that reached the table".to_owned(), table_writes.to_string()],
+            ["snapshot writes per client write".to_owned(), format!("{per_client_write:.3}")],
+            [
+                "postings found in already, whole or in part".to_owned(),
+                (report.already_posted + report.remainders).to_string(),
+            ],
+            ["poison records parked, of those written".to_owned(), format!("{} of {}", self.poison.1, self.poison.0)],
+        ];
+        let delivery_faults = self.delivery_faults.iter().map(|(fault, count)| (fault.to_string(), count.to_string()));
+        let call_faults = self.call_faults.iter().map(|(fault, count)| (fault.to_string(), count.to_string()));
+        rows.extend(delivery_faults.chain(call_faults).map(|(fault, count)| [format!("fault: {fault}"), count]));
+        format!("{windows}\n{}", print::table(&[], 1, rows))
+    }
+
+    fn by_window(&self) -> BTreeMap<String, Sums> {
+        fn tokens(usage: &Usage) -> i128 {
+            usage.tokens.values().sum()
+        }
+        let mut windows: BTreeMap<String, Sums> = BTreeMap::new();
+        for (SnapshotName { window, .. }, usage) in self.snapshots.iter() {
+            let sums = windows.entry(window.clone()).or_default();
+            sums.snapshots += 1;
+            sums.tokens += tokens(usage);
+            sums.events += usage.events;
+        }
+        for (SnapshotName { window, .. }, usage) in self.granted.iter() {
+            windows.entry(window.clone()).or_default().granted += tokens(usage);
+        }
+        windows
     }
 }
 
+#[derive(Default)]
+struct Sums {
+    snapshots: usize,
+    tokens: i128,
+    granted: i128,
+    events: u64,
+}
+
 /// Runs clients and rollup against the services.
-pub async fn run(options: &Options, services: &Services, progress: &Progress) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(options: &Options, services: &Services) -> anyhow::Result<RollupRun> {
     let started = Instant::now();
+    let bars = Bars::new("")?;
+    let (written, delivered) = (bars.add("clients wrote", options.records as u64), bars.add("records delivered", 0));
     let http = FaultyHttp::new(FaultRates::spread(options.faults), options.seed);
     let mut pumps = Pumps {
         options,
@@ -124,6 +184,7 @@ pub async fn run(options: &Options, services: &Services, progress: &Progress) ->
         function: usage_rollup(services, &http),
         by_shard: BTreeMap::new(),
         delivered: 0,
+        bar: delivered.clone(),
     };
     let mut clients =
         Traffic::new(services.dynamodb.clone(), &services.table, options.entities, options.shards, options.seed);
@@ -134,9 +195,9 @@ pub async fn run(options: &Options, services: &Services, progress: &Progress) ->
         for wave in 0..WAVES {
             let now = EpochMillis::new(START + i64::from(wave) * STEP)?;
             let acts = share_of(options.records, wave);
-            clients.act(now, acts, options.faults * POISON, || progress.wrote()).await?;
+            clients.act(now, acts, options.faults * POISON, || written.inc(1)).await?;
             let records = reader.drain(now).await?;
-            progress.read(records.values().map(Vec::len).sum());
+            delivered.inc_length(records.values().map(Vec::len).sum::<usize>() as u64);
             if sender.send(records).await.is_err() {
                 break;
             }
@@ -146,30 +207,31 @@ pub async fn run(options: &Options, services: &Services, progress: &Progress) ->
     };
     let deliver = async {
         while let Some(records) = receiver.recv().await {
-            pumps.deliver(records, progress).await?;
+            pumps.deliver(records).await?;
         }
         anyhow::Ok(())
     };
     futures::try_join!(write, deliver)?;
     pumps.finish().await?;
 
-    // What is left are the snapshots' own records: they must cause nothing.
+    // The remaining records are those of the snapshots, which must cause no writes.
     let own = reader.drain(EpochMillis::new(START)?).await?;
-    progress.read(own.values().map(Vec::len).sum());
+    delivered.inc_length(own.values().map(Vec::len).sum::<usize>() as u64);
     let postings = pumps.report().postings;
-    pumps.deliver(own, progress).await?;
+    pumps.deliver(own).await?;
     pumps.finish().await?;
     ensure!(pumps.report().postings == postings, "writes of the rollup caused further writes");
 
-    progress.finish();
+    written.finish();
+    delivered.finish();
     let tallies: Vec<_> = pumps.by_shard.values().map(Pump::tally).collect();
     let mut delivery_faults = BTreeMap::new();
     for (fault, count) in tallies.iter().flat_map(|tally| &tally.faults) {
         *delivery_faults.entry(*fault).or_default() += count;
     }
-    Ok(Outcome {
-        ledger: clients.ledger().clone(),
-        books: UsageTotals::read(&services.dynamodb, &services.table).await?,
+    Ok(RollupRun {
+        granted: clients.granted().clone(),
+        snapshots: UsageTotals::read(&services.dynamodb, &services.table).await?,
         report: pumps.report(),
         invocations: tallies.iter().map(|tally| tally.invocations).sum(),
         delivery_faults,
@@ -182,7 +244,7 @@ pub async fn run(options: &Options, services: &Services, progress: &Progress) ->
     })
 }
 
-/// How many of `records` belong to a wave, so that all waves have all of them.
+/// The part of `records` that belongs to a wave.
 fn share_of(records: usize, wave: u32) -> usize {
     let until = |wave: u32| records * wave as usize / WAVES as usize;
     until(wave + 1) - until(wave)
@@ -193,7 +255,7 @@ fn parked(services: &Services) -> usize {
     messages.iter().filter_map(|message| sequence_number(&message.body)).collect::<BTreeSet<_>>().len()
 }
 
-/// One pump a stream shard.
+/// One pump for each stream shard.
 struct Pumps<'a> {
     options: &'a Options,
     services: &'a Services,
@@ -201,14 +263,11 @@ struct Pumps<'a> {
     function: Arc<UsageRollup>,
     by_shard: BTreeMap<String, Pump<UsageRollup>>,
     delivered: usize,
+    bar: ProgressBar,
 }
 
 impl Pumps<'_> {
-    async fn deliver(
-        &mut self,
-        records: BTreeMap<String, Vec<StreamRecord>>,
-        progress: &Progress,
-    ) -> anyhow::Result<()> {
+    async fn deliver(&mut self, records: BTreeMap<String, Vec<StreamRecord>>) -> anyhow::Result<()> {
         for (shard, records) in records {
             self.delivered += records.len();
             if !self.by_shard.contains_key(&shard) {
@@ -216,7 +275,8 @@ impl Pumps<'_> {
                 self.by_shard.insert(shard.clone(), pump);
             }
             let pump = self.by_shard.get_mut(&shard).context("a pump was made for each shard")?;
-            pump.deliver(records, |settled| progress.delivered(settled)).await?;
+            let bar = &self.bar;
+            pump.deliver(records, |settled| bar.inc(settled as u64)).await?;
         }
         Ok(())
     }

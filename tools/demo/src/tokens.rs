@@ -1,38 +1,35 @@
-//! The token sweeper at work: the same clients reserve tokens, start resources and wait for them to end twice,
-//! with the sweeper and without it, in simulated time.
+//! `cargo run -- tokens`: the same clients reserve tokens, start resources and wait for them to end, with the token sweeper
+//! and without it, in simulated time.
 //!
-//! Events report ended resources, in the shapes of the services that send them. Some are repeated, late, early or lost, and some
-//! are invalid. The table is compared with the clients and their resources, minute by minute and in the end.
+//! Events report ended resources, in the shapes of the services that send them. Some are repeated, late, early or lost, and
+//! some are invalid. The table is compared with the clients and their resources, minute by minute and in the end.
 
 mod client;
-mod event;
 mod ledger;
-mod life;
-mod queue;
+mod resources;
 mod run;
 mod sweeper;
-pub mod verdict;
 
 use std::{
     collections::BTreeMap,
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
-use indicatif::{ProgressBar, ProgressStyle};
 use token_sweeper::report::SweepReport;
 
-use self::run::SimulationRun;
+use self::{client::capacity, run::SimulationRun};
+use crate::print::{self, Bars, Outcome, sparkline};
 
-/// What to run.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Resources that the clients start and that end
     #[arg(long, default_value_t = 400, value_parser = events)]
-    pub events: usize,
+    pub(crate) events: usize,
     /// How long resources live, and which calls and invocations fail
     #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 fn events(text: &str) -> Result<usize, String> {
@@ -40,87 +37,90 @@ fn events(text: &str) -> Result<usize, String> {
     events.ok_or_else(|| "expected a whole number from 1 to 20000".to_owned())
 }
 
-/// How a run ended.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    /// With the sweeper, after everything has come to rest.
-    pub with: Measured,
+pub(crate) struct Comparison {
+    /// With the sweeper, after the last event and expiry.
+    pub(crate) with: Figures,
     /// Without it, after the same time.
-    pub without: Measured,
+    pub(crate) without: Figures,
     /// Simulated seconds until the last resource had ended with the sweeper.
-    pub simulated: i64,
-    /// How long it took.
-    pub elapsed: Duration,
+    simulated: i64,
+    elapsed: Duration,
 }
 
-/// What was seen of one side.
+/// The figures of one run.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
-    /// Reservations made.
-    pub reserved: usize,
-    /// Reservations refused, because the limit was reached.
-    pub refused: usize,
-    /// Reservations with which nothing was started.
-    pub abandoned: usize,
-    /// Tokens written.
-    pub created: usize,
+pub(crate) struct Figures {
+    reserved: usize,
+    /// Reservations that the limit did not allow.
+    pub(crate) refused: usize,
+    /// Reservations whose client started nothing.
+    abandoned: usize,
+    created: usize,
     /// Ends whose event was lost.
-    pub lost: usize,
+    pub(crate) lost: usize,
     /// Invalid events sent.
-    pub strays: usize,
+    pub(crate) strays: usize,
     /// Tokens and reservations that count in the end.
-    pub live: usize,
+    pub(crate) live: usize,
     /// Resources that run in the end and have a token.
-    pub running: usize,
+    running: usize,
     /// Tokens that stayed although their resource had ended.
-    pub leaked: Vec<String>,
+    pub(crate) leaked: Vec<String>,
     /// Tokens that were gone while their resource ran, and reservations that were gone before they expired.
-    pub taken: Vec<String>,
+    pub(crate) taken: Vec<String>,
     /// Tokens that clients could still have reserved, minute by minute.
-    pub free: Vec<i64>,
-    /// What the sweeper did.
-    pub tally: Tally,
+    free: Vec<i64>,
+    pub(crate) tally: Tally,
 }
 
 /// What the sweeper did.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// Messages sent to its queue.
-    pub sent: u64,
-    /// Messages that it was done with, by what it decided on them.
-    pub done: BTreeMap<&'static str, usize>,
-    /// Deliveries after which the message came again, by the reason.
-    pub again: BTreeMap<&'static str, usize>,
+    sent: u64,
+    /// Messages that it settled, by its decision.
+    pub(crate) done: BTreeMap<&'static str, usize>,
+    /// Deliveries after which the message was delivered again, by the reason.
+    pub(crate) redelivered: BTreeMap<&'static str, usize>,
     /// Messages that were received too often.
-    pub parked: Vec<String>,
+    pub(crate) parked: Vec<String>,
     /// Messages that are still in the queue.
-    pub unsettled: usize,
-    /// What its invocations for messages did.
-    pub report: SweepReport,
-    pub reconciled: SweepReport,
-    /// Calls that went wrong on purpose.
-    pub faults: BTreeMap<&'static str, u64>,
+    pub(crate) unsettled: usize,
+    /// The counts of its invocations for messages.
+    report: SweepReport,
+    pub(crate) reconciled: SweepReport,
+    /// Injected faults.
+    faults: BTreeMap<&'static str, u64>,
 }
 
-/// Runs one side after the other.
-pub async fn run(options: &Options) -> anyhow::Result<Outcome> {
+/// Runs the demonstration and prints its report.
+pub(crate) async fn demonstrate(options: &Options) -> anyhow::Result<ExitCode> {
+    println!("{} resources that end, seed {}", options.events, options.seed);
+    let comparison = Box::pin(run(options)).await?;
+    println!("{}\n\n{}\n", comparison.table(), comparison.lines());
+    let hours = Duration::from_secs(comparison.simulated.unsigned_abs()).as_secs_f64() / 3600.0;
+    println!("{hours:.1} simulated hours in {:.0} s", comparison.elapsed.as_secs_f64());
+    Ok(comparison.outcome().print())
+}
+
+/// Does one run after the other.
+pub(crate) async fn run(options: &Options) -> anyhow::Result<Comparison> {
     let Options { events, seed } = *options;
     let started = Instant::now();
-    let style = ProgressStyle::with_template("{prefix:<18} {bar:40} {pos:>6} of {len:<6} resources")?;
-    let bar = |prefix| ProgressBar::new(events as u64).with_style(style.clone()).with_prefix(prefix);
-    let mut with = SimulationRun::new(true, events, seed, bar("with the sweeper")).await?;
+    let bars = Bars::new("resources")?;
+    let mut with = SimulationRun::new(true, events, seed, bars.add("with the sweeper", events as u64)).await?;
     let simulated = with.work(None).await.context("with the sweeper")?;
     with.rest().await.context("with the sweeper, at rest")?;
-    let mut without = SimulationRun::new(false, events, seed, bar("without")).await?;
+    let mut without = SimulationRun::new(false, events, seed, bars.add("without", events as u64)).await?;
     without.work(Some(simulated)).await.context("without the sweeper")?;
-    let (with, without) = (with.into_measured(), without.into_measured());
-    Ok(Outcome { with, without, simulated, elapsed: started.elapsed() })
+    let (with, without) = (with.into_figures(), without.into_figures());
+    Ok(Comparison { with, without, simulated, elapsed: started.elapsed() })
 }
 
-impl Outcome {
-    /// One line for each of the sweeper's promises that was not kept.
-    pub fn problems(&self) -> Vec<String> {
-        let Measured { leaked, taken, strays, live, running, tally, .. } = &self.with;
+impl Comparison {
+    pub(crate) fn outcome(&self) -> Outcome {
+        let Figures { leaked, taken, strays, live, running, tally, refused, .. } = &self.with;
         let mut problems: Vec<_> = leaked.iter().map(|token| format!("leaked: {token}")).collect();
         problems.extend(taken.iter().map(|token| format!("live and taken: {token}")));
         if live != running {
@@ -132,31 +132,57 @@ impl Outcome {
         if tally.unsettled > 0 {
             problems.push(format!("{} messages are still in the queue", tally.unsettled));
         }
-        if self.without.refused < self.with.refused {
-            let (with, without) = (self.with.refused, self.without.refused);
-            problems.push(format!("{with} reservations were refused, and {without} without the sweeper"));
+        if self.without.refused < *refused {
+            let without = self.without.refused;
+            problems.push(format!("{refused} reservations were refused, and {without} without the sweeper"));
         }
-        problems
+        Outcome {
+            passed: format!("SWEPT: {} tokens created, none leaked, none taken while it was live", self.with.created),
+            failed: format!("NOT SWEPT: {} of the sweeper's promises", problems.len()),
+            problems,
+        }
     }
 
-    /// What the process is to end with: 0 if every promise was kept, else 1.
-    pub fn exit_code(&self) -> u8 {
-        u8::from(!self.problems().is_empty())
+    /// The tables: both runs, and what the sweeper did.
+    pub(crate) fn table(&self) -> String {
+        let row = |name: &str, count: fn(&Figures) -> usize| {
+            [name.to_owned(), count(&self.with).to_string(), count(&self.without).to_string()]
+        };
+        let runs = [
+            row("reservations", |of| of.reserved),
+            row("of these, abandoned", |of| of.abandoned),
+            row("reservations refused, the limit being reached", |of| of.refused),
+            row("tokens created", |of| of.created),
+            row("tokens that count in the end", |of| of.live),
+            row("of these, of resources that run", |of| of.running),
+            row("tokens leaked", |of| of.leaked.len()),
+            row("live ones taken", |of| of.taken.len()),
+        ];
+        let Figures { lost, strays, tally, .. } = &self.with;
+        let mut rows = Vec::new();
+        let mut row = |name: &str, count: usize| rows.push([name.to_owned(), count.to_string()]);
+        row("events sent, repeated ones and strays included", usize::try_from(tally.sent).unwrap_or_default());
+        row("ends whose event was lost", *lost);
+        tally.done.iter().for_each(|(decision, count)| row(&format!("event done with: {decision}"), *count));
+        row(&format!("event parked, of {strays} strays"), tally.parked.len());
+        tally.redelivered.iter().for_each(|(reason, count)| row(&format!("delivered again: {reason}"), *count));
+        row("tokens deleted by event", tally.report.deleted);
+        row("tokens deleted by reconcile", tally.reconciled.deleted);
+        row("found by reconcile: expired", tally.reconciled.expired);
+        row("found by reconcile: EMR says ended", tally.reconciled.forgotten);
+        for (fault, count) in &tally.faults {
+            row(&format!("fault: {fault}"), usize::try_from(*count).unwrap_or_default());
+        }
+        format!("{}\n{}", print::table(&["", "with", "without"], 1, runs), print::table(&[], 1, rows))
     }
-}
 
-/// Runs it, and prints what a person wants to see; what the process is to end with.
-pub async fn demonstrate(options: &Options) -> anyhow::Result<u8> {
-    println!("{} resources that end, seed {}", options.events, options.seed);
-    let outcome = Box::pin(run(options)).await?;
-    println!("{}\n\n{}\n", verdict::table(&outcome), verdict::lines(&outcome));
-    let hours = Duration::from_secs(outcome.simulated.unsigned_abs()).as_secs_f64() / 3600.0;
-    println!("{hours:.1} simulated hours in {:.0} s", outcome.elapsed.as_secs_f64());
-    for problem in outcome.problems().iter().take(20) {
-        eprintln!("{problem}");
+    /// Free tokens over time, as lines of blocks.
+    fn lines(&self) -> String {
+        let top = i64::try_from(capacity()).unwrap_or(i64::MAX);
+        let line = |name: &str, run: &Figures| format!("  {name:<8}│{}│", sparkline(&run.free, top));
+        let title = format!("free tokens over time (the full block is {top})");
+        [title, line("with", &self.with), line("without", &self.without)].join("\n")
     }
-    println!("{}", verdict::line(&outcome));
-    Ok(outcome.exit_code())
 }
 
 #[cfg(test)]

@@ -1,14 +1,11 @@
-//! Clients at work: buckets are created, drawn from, adjusted, refilled and removed, the way the
-//! real clients write them, and every grant is noted in a ledger.
+//! Clients of buckets: they create, adjust, refill and remove buckets and take tokens, with the writes of the real clients.
+//! The totals of what they are granted are what the snapshots must show.
 
 use anyhow::{Context as _, bail};
 use aws_sdk_dynamodb::{
     Client,
     error::SdkError,
-    operation::{
-        put_item::PutItemError,
-        update_item::{UpdateItemError, builders::UpdateItemFluentBuilder},
-    },
+    operation::update_item::{UpdateItemError, builders::UpdateItemFluentBuilder},
     types::{AttributeValue, ReturnValue},
 };
 use futures::{StreamExt, stream};
@@ -19,9 +16,8 @@ use tidegate_domain::{
     time::EpochMillis,
     window::Window,
 };
-
 use tidegate_sandbox::{
-    item::{self, number, read, text},
+    item::{self, number, read},
     usage_totals::{SnapshotName, UsageTotals},
 };
 
@@ -30,11 +26,11 @@ const RESOURCES: [&str; 3] = ["api", "bedrock/claude", "batch"];
 /// The resource whose `tpm` is soft and starts empty, so that every acquire overdraws it.
 const SOFT: &str = "batch";
 const LIMITS: [&str; 2] = ["rpm", "tpm"];
-/// More than any run takes, in millitokens: running dry is not what this is about.
+/// More than any run takes, in millitokens, so that buckets never run dry.
 const CAPACITY: i64 = 1_000_000_000_000;
-/// What the reserved limit holds and gets back each second, in millitokens.
+/// The write units that a bucket has, and gets back each second, in millitokens.
 const WRITE_UNITS: i64 = 1_000_000;
-/// What every write takes of the reserved limit, in millitokens.
+/// The write units that every write takes, in millitokens.
 const WRITE: i64 = 1_000;
 /// Attempts per acquire. Lost races are rare, so this many failures mean that the bucket is empty.
 const TRIES: usize = 8;
@@ -43,28 +39,28 @@ const CLIENTS: usize = 32;
 
 /// The clients of one table.
 #[derive(Debug)]
-pub struct Traffic {
+pub(crate) struct Traffic {
     client: Client,
     table: String,
     entities: u32,
     shards: u32,
     rng: StdRng,
-    ledger: UsageTotals,
+    granted: UsageTotals,
     poisoned: usize,
 }
 
 /// What a client does next.
 #[derive(Clone, Debug)]
 enum Act {
-    /// Takes whole tokens, speculatively; creates the bucket if there is none.
+    /// Takes whole tokens by a speculative write. Creates the bucket if it is missing.
     Acquire { bucket: Bucket, millitokens: [i64; 2] },
-    /// Corrects an earlier acquire on shard 0, up or down, by parts of tokens.
+    /// Corrects an earlier acquire on shard 0, up or down, by fractions of tokens.
     Adjust { bucket: Bucket, millitokens: [i64; 2] },
-    /// Refills shard 0 on the slow path: tokens come, nothing is consumed.
+    /// Refills shard 0 on the slow path, without consumption.
     Refill { bucket: Bucket },
     /// Deletes the bucket item, as TTL would.
     Remove { bucket: Bucket },
-    /// A writer with a bug leaves a fractional counter in a bucket of its own.
+    /// A writer with a bug leaves a fractional counter in its own bucket.
     Poison { number: usize },
 }
 
@@ -75,7 +71,7 @@ struct Bucket {
     shard: u32,
 }
 
-/// A counter's two readings around a write, by limit, in millitokens.
+/// The counters before and after a write, by limit, in millitokens.
 struct Grant {
     bucket: Bucket,
     before: [i64; 2],
@@ -84,26 +80,31 @@ struct Grant {
 }
 
 impl Traffic {
-    /// Clients of `entities` tenants, on buckets of `shards` shards each; the same `seed` gives the
-    /// same acts.
-    pub fn new(client: Client, table: impl Into<String>, entities: u32, shards: u32, seed: u64) -> Self {
+    /// Clients of `entities` tenants, on buckets of `shards` shards each. The same `seed` gives the same acts.
+    pub(crate) fn new(client: Client, table: &str, entities: u32, shards: u32, seed: u64) -> Self {
         let rng = StdRng::seed_from_u64(seed);
-        Self { client, table: table.into(), entities, shards, rng, ledger: UsageTotals::default(), poisoned: 0 }
+        Self { client, table: table.to_owned(), entities, shards, rng, granted: UsageTotals::default(), poisoned: 0 }
     }
 
     /// What was granted so far, by snapshot.
-    pub fn ledger(&self) -> &UsageTotals {
-        &self.ledger
+    pub(crate) fn granted(&self) -> &UsageTotals {
+        &self.granted
     }
 
     /// How many poison records were written so far.
-    pub fn poisoned(&self) -> usize {
+    pub(crate) fn poisoned(&self) -> usize {
         self.poisoned
     }
 
-    /// Lets the clients act `acts` times at the simulated moment `now`, a share of `poison` of them
-    /// badly, and notes what they are granted. `acted` is called after each.
-    pub async fn act(&mut self, now: EpochMillis, acts: usize, poison: f64, acted: impl Fn()) -> anyhow::Result<()> {
+    /// Lets the clients act `acts` times at the simulated time `now`. A share of `poison` of the acts writes a poison
+    /// record. Calls `acted` after each.
+    pub(crate) async fn act(
+        &mut self,
+        now: EpochMillis,
+        acts: usize,
+        poison: f64,
+        acted: impl Fn(),
+    ) -> anyhow::Result<()> {
         let acts: Vec<Act> = (0..acts).map(|_| self.next(poison)).collect();
         let this = &*self;
         let mut grants = stream::iter(acts).map(async |act| this.perform(act, now).await).buffer_unordered(CLIENTS);
@@ -114,7 +115,7 @@ impl Traffic {
         }
         drop(grants);
         for grant in granted {
-            self.note(&grant, now);
+            self.count(&grant, now);
         }
         Ok(())
     }
@@ -170,14 +171,13 @@ impl Traffic {
         bail!("the bucket {bucket:?} exists and refused {millitokens:?} millitokens {TRIES} times: it is out of tokens")
     }
 
-    /// The speculative write: `None` if there is no such bucket, or if it expired or has too little.
+    /// The speculative write. Returns `None` if the bucket is missing, has expired or has too few tokens.
     async fn draw(&self, bucket: &Bucket, millitokens: [i64; 2], now: EpochMillis) -> anyhow::Result<Option<Grant>> {
-        let enough = |limit| format!("{} >= :{limit}_taken", bucket::attribute(limit, bucket::TOKENS));
         let [rpm, tpm] = LIMITS;
-        let mut conditions = vec![exists(), "(attribute_not_exists(#ttl) OR #ttl > :now)".to_owned()];
-        conditions.extend([rpm, Limit::WRITE_UNITS].map(enough));
+        let mut conditions = vec![item::exists(), "(attribute_not_exists(#ttl) OR #ttl > :now)".to_owned()];
+        conditions.extend([rpm, Limit::WRITE_UNITS].map(item::has_enough));
         if !bucket.is_soft() {
-            conditions.push(enough(tpm));
+            conditions.push(item::has_enough(tpm));
         }
         let update = self
             .update(bucket)?
@@ -187,27 +187,17 @@ impl Traffic {
         self.take(update, bucket, millitokens).await
     }
 
-    /// Takes tokens by `update`, which brings its condition: `None` if that fails.
+    /// Takes tokens by an update. Returns `None` if its condition fails.
     async fn take(
         &self,
         update: UpdateItemFluentBuilder,
         bucket: &Bucket,
         millitokens: [i64; 2],
     ) -> anyhow::Result<Option<Grant>> {
-        let mut adds = Vec::new();
-        let mut update = update.return_values(ReturnValue::AllNew);
-        for (limit, taken) in LIMITS.into_iter().zip(millitokens).chain([(Limit::WRITE_UNITS, WRITE)]) {
-            let (tokens, consumed) =
-                (bucket::attribute(limit, bucket::TOKENS), bucket::attribute(limit, bucket::CONSUMED));
-            adds.push(format!("{tokens} :{limit}_given, {consumed} :{limit}_taken"));
-            update = update
-                .expression_attribute_values(format!(":{limit}_given"), number(-taken))
-                .expression_attribute_values(format!(":{limit}_taken"), number(taken));
-        }
-        let update = update.update_expression(format!("ADD {}", adds.join(", ")));
-        match update.send().await {
+        let taken = [(LIMITS[0], millitokens[0]), (LIMITS[1], millitokens[1]), (Limit::WRITE_UNITS, WRITE)];
+        match item::take(update, &taken).return_values(ReturnValue::AllNew).send().await {
             Ok(output) => {
-                let item = output.attributes.context("UpdateItem gave no attributes back")?;
+                let item = output.attributes.context("UpdateItem returned no attributes")?;
                 let consumed = |limit| read(&item, &bucket::attribute(limit, bucket::CONSUMED));
                 let after = [consumed(LIMITS[0])?, consumed(LIMITS[1])?];
                 let before = [after[0] - millitokens[0], after[1] - millitokens[1]];
@@ -216,34 +206,27 @@ impl Traffic {
                 let overdrawn = soft && debt && millitokens[1] > 0;
                 Ok(Some(Grant { bucket: bucket.clone(), before, after, overdrawn }))
             }
-            Err(error) => refused(error).map(|()| None),
+            Err(error) => ignore_condition(error).map(|()| None),
         }
     }
 
-    /// Puts the bucket item if there is none: whether there was none.
+    /// Creates the bucket item unless it exists. Returns whether it did not exist.
     async fn create(&self, bucket: &Bucket, consumed: [i64; 2], now: EpochMillis) -> anyhow::Result<bool> {
         let mut item = item::bucket(&bucket.key()?, now, self.shards);
         for (limit, consumed) in LIMITS.into_iter().zip(consumed).chain([(Limit::WRITE_UNITS, WRITE)]) {
             let soft = bucket.is_soft() && limit == LIMITS[1];
-            // Write units get the same stock, beyond what they can hold: nobody refills them here.
+            // Write units get the same stock, more than their capacity, because they are not refilled here.
             let stock = if soft { 0 } else { CAPACITY };
             let (capacity, period) =
                 if limit == Limit::WRITE_UNITS { (WRITE_UNITS, 1_000) } else { (CAPACITY, 60_000) };
             item::Limit { tokens: stock - consumed, consumed, capacity, refill: capacity, period }
                 .put(limit, &mut item);
             if soft {
-                // Clients renew it as it runs out; nobody asks here whether it has.
+                // Clients renew it when it expires; it does not matter here whether it has.
                 item.insert(bucket::attribute(limit, bucket::SOFT), number(now.get() + 60_000));
             }
         }
-        let put = self.client.put_item().table_name(&self.table).set_item(Some(item));
-        match put.condition_expression(format!("attribute_not_exists({})", schema::PK)).send().await {
-            Ok(_) => Ok(true),
-            Err(error) => match error.into_service_error() {
-                PutItemError::ConditionalCheckFailedException(_) => Ok(false),
-                error => Err(error).context("a client could not create a bucket"),
-            },
-        }
+        item::put_new(&self.client, &self.table, item).await
     }
 
     async fn refill(&self, bucket: &Bucket, now: EpochMillis) -> anyhow::Result<()> {
@@ -253,33 +236,29 @@ impl Traffic {
             .update_expression(format!("SET {} = :now ADD {tokens} :refill", bucket::LAST_REFILL))
             .expression_attribute_values(":now", number(now.get()))
             .expression_attribute_values(":refill", number(1000));
-        refill.send().await.map(drop).or_else(refused)
+        refill.send().await.map(drop).or_else(ignore_condition)
     }
 
     async fn remove(&self, bucket: &Bucket) -> anyhow::Result<()> {
-        let delete = self.client.delete_item().table_name(&self.table).key(schema::PK, text(bucket.pk()?));
-        delete.key(schema::SK, text(bucket::STATE)).send().await.context("a bucket could not be removed")?;
+        let delete = self.client.delete_item().table_name(&self.table).set_key(Some(item::key(&bucket.key()?)));
+        delete.send().await.context("a bucket could not be removed")?;
         Ok(())
     }
 
     async fn poison(&self, number: usize) -> anyhow::Result<()> {
-        let put = self
-            .client
-            .put_item()
-            .table_name(&self.table)
-            .item(schema::PK, text(schema::bucket_pk(&key(format!("poison-{number}"), RESOURCES[0], 0)?)))
-            .item(schema::SK, text(bucket::STATE))
-            .item(bucket::attribute(LIMITS[0], bucket::CONSUMED), AttributeValue::N("1000.5".to_owned()));
+        let mut item = item::key(&key(format!("poison-{number}"), RESOURCES[0], 0)?);
+        item.insert(bucket::attribute(LIMITS[0], bucket::CONSUMED), AttributeValue::N("1000.5".to_owned()));
+        let put = self.client.put_item().table_name(&self.table).set_item(Some(item));
         put.send().await.context("poison could not be written")?;
         Ok(())
     }
 
     fn update(&self, bucket: &Bucket) -> anyhow::Result<UpdateItemFluentBuilder> {
-        let update = self.client.update_item().table_name(&self.table).condition_expression(exists());
-        Ok(update.key(schema::PK, text(bucket.pk()?)).key(schema::SK, text(bucket::STATE)))
+        let update = item::update(&self.client, &self.table, &bucket.key()?);
+        Ok(update.condition_expression(item::exists()))
     }
 
-    fn note(&mut self, grant: &Grant, now: EpochMillis) {
+    fn count(&mut self, grant: &Grant, now: EpochMillis) {
         if grant.before == grant.after {
             return;
         }
@@ -290,13 +269,13 @@ impl Traffic {
                 window: window.to_string(),
                 start: window.containing(now).to_string(),
             };
-            self.ledger.add_event(&snapshot);
+            self.granted.add_event(&snapshot);
             for (limit, (before, after)) in LIMITS.into_iter().zip(grant.before.into_iter().zip(grant.after)) {
                 let tokens = after.div_euclid(1000) - before.div_euclid(1000);
-                self.ledger.add_tokens(&snapshot, limit, tokens.into());
+                self.granted.add_tokens(&snapshot, limit, tokens.into());
             }
             if grant.overdrawn {
-                self.ledger.add_tokens(&snapshot, &format!("{}{}", LIMITS[1], schema::snapshot::OVERDRAWN), 1);
+                self.granted.add_tokens(&snapshot, &format!("{}{}", LIMITS[1], schema::snapshot::OVERDRAWN), 1);
             }
         }
     }
@@ -314,10 +293,6 @@ impl Bucket {
     fn key(&self) -> Result<BucketKey<'static>, InvalidName> {
         key(self.entity(), self.resource, self.shard)
     }
-
-    fn pk(&self) -> Result<String, InvalidName> {
-        Ok(schema::bucket_pk(&self.key()?))
-    }
 }
 
 fn key(entity: String, resource: &'static str, shard: u32) -> Result<BucketKey<'static>, InvalidName> {
@@ -329,13 +304,8 @@ fn key(entity: String, resource: &'static str, shard: u32) -> Result<BucketKey<'
     })
 }
 
-/// The condition that the item is there.
-fn exists() -> String {
-    format!("attribute_exists({})", schema::PK)
-}
-
-/// The client's condition failed; anything else is an error.
-fn refused(error: SdkError<UpdateItemError>) -> anyhow::Result<()> {
+/// Ignores a failed condition.
+fn ignore_condition(error: SdkError<UpdateItemError>) -> anyhow::Result<()> {
     match error.into_service_error() {
         UpdateItemError::ConditionalCheckFailedException(_) => Ok(()),
         error => Err(error).context("a client could not write a bucket"),

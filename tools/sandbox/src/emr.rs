@@ -1,12 +1,10 @@
-//! EMR in this process: it knows which clusters run and which have ended, and no more. It may throttle and refuse.
+//! EMR in this process: the states of clusters. It may throttle calls and refuse access.
 
 use std::{
     collections::BTreeMap,
-    net::Ipv4Addr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use anyhow::Context as _;
 use axum::{
     Router,
     body::Bytes,
@@ -15,44 +13,37 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
 
-/// What EMR knows.
+use crate::loopback::{Loopback, LoopbackServer};
+
 #[derive(Clone, Debug, Default)]
-struct Known(Arc<Mutex<Knowledge>>);
+struct Emr(Arc<Mutex<EmrState>>);
 
 #[derive(Debug, Default)]
-struct Knowledge {
+struct EmrState {
     states: BTreeMap<String, &'static str>,
     /// How many of the next calls are throttled.
     throttled: usize,
 }
 
-/// The state of a cluster about which the caller may not ask.
+/// The state of a cluster that the caller may not describe.
 const REFUSED: &str = "refused";
 
 /// Answers `DescribeCluster` on loopback until it is dropped.
 #[derive(Debug)]
 pub struct EmbeddedEmr {
     endpoint: String,
-    known: Known,
-    // A JoinSet, because dropping it ends its tasks.
-    _serving: JoinSet<()>,
+    emr: Emr,
+    _server: LoopbackServer,
 }
 
 impl EmbeddedEmr {
     /// Starts on a free port of 127.0.0.1. The server runs on the caller's runtime.
     pub async fn start() -> anyhow::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("EMR cannot listen on 127.0.0.1")?;
-        let endpoint = format!("http://{}", listener.local_addr()?);
-        let known = Known::default();
-        let router = Router::new().fallback(answer).with_state(known.clone());
-        let mut serving = JoinSet::new();
-        serving.spawn(async move {
-            // Never returns an error: a connection that cannot be accepted is tried again.
-            let _ = axum::serve(listener, router).await;
-        });
-        Ok(Self { endpoint, known, _serving: serving })
+        let loopback = Loopback::bind("the embedded EMR", None).await?;
+        let (endpoint, emr) = (loopback.endpoint(), Emr::default());
+        let server = loopback.serve(Router::new().fallback(answer).with_state(emr.clone()));
+        Ok(Self { endpoint, emr, _server: server })
     }
 
     /// Where it answers.
@@ -68,35 +59,35 @@ impl EmbeddedEmr {
         self.is(cluster, "TERMINATED");
     }
 
-    /// Nobody may ask about a cluster.
+    /// Refuses access to a cluster.
     pub fn refuses(&self, cluster: &str) {
         self.is(cluster, REFUSED);
     }
 
-    /// The next calls are too many.
+    /// Throttles the next calls.
     pub fn throttles(&self, calls: usize) {
-        self.known.lock().throttled = calls;
+        self.emr.lock().throttled = calls;
     }
 
     fn is(&self, cluster: &str, state: &'static str) {
-        self.known.lock().states.insert(cluster.to_owned(), state);
+        self.emr.lock().states.insert(cluster.to_owned(), state);
     }
 }
 
-impl Known {
-    fn lock(&self) -> MutexGuard<'_, Knowledge> {
+impl Emr {
+    fn lock(&self) -> MutexGuard<'_, EmrState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn answer(&self, cluster: &str) -> (StatusCode, Value) {
         let error =
             |kind: &str, message: String| (StatusCode::BAD_REQUEST, json!({"__type": kind, "Message": message}));
-        let mut known = self.lock();
-        if known.throttled > 0 {
-            known.throttled -= 1;
+        let mut emr = self.lock();
+        if emr.throttled > 0 {
+            emr.throttled -= 1;
             return error("ThrottlingException", "Rate exceeded".to_owned());
         }
-        match known.states.get(cluster) {
+        match emr.states.get(cluster) {
             Some(&REFUSED) => error("AccessDeniedException", format!("not authorized to describe {cluster}")),
             Some(state) => (StatusCode::OK, json!({"Cluster": {"Id": cluster, "Status": {"State": state}}})),
             None => error("InvalidRequestException", format!("Cluster id '{cluster}' is not valid.")),
@@ -104,9 +95,9 @@ impl Known {
     }
 }
 
-async fn answer(State(known): State<Known>, body: Bytes) -> Response {
-    let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let (status, answer) = known.answer(asked["ClusterId"].as_str().unwrap_or_default());
+async fn answer(State(emr): State<Emr>, body: Bytes) -> Response {
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let (status, answer) = emr.answer(request["ClusterId"].as_str().unwrap_or_default());
     (status, [(CONTENT_TYPE, "application/x-amz-json-1.1")], answer.to_string()).into_response()
 }
 
@@ -119,7 +110,7 @@ mod tests {
     use crate::faults::{FaultRates, FaultyHttp, sdk_config};
 
     #[tokio::test]
-    async fn it_tells_what_it_was_told() {
+    async fn clusters_have_the_states_that_were_set() {
         let emr = EmbeddedEmr::start().await.unwrap();
         let http = FaultyHttp::new(FaultRates::default(), 0);
         let clusters = Clusters::new(client::emr(&sdk_config(emr.endpoint(), http)));

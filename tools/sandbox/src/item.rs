@@ -3,7 +3,11 @@
 use std::collections::HashMap;
 
 use anyhow::Context as _;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::{
+    Client,
+    operation::{put_item::PutItemError, update_item::builders::UpdateItemFluentBuilder},
+    types::AttributeValue,
+};
 use tidegate_aws::schema::{self, bucket};
 use tidegate_domain::{bucket::BucketKey, time::EpochMillis};
 
@@ -36,22 +40,62 @@ pub fn key(key: &BucketKey<'_>) -> Item {
     attributes.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
+/// An update of a bucket item that has no expression yet.
+pub fn update(client: &Client, table: &str, key: &BucketKey<'_>) -> UpdateItemFluentBuilder {
+    client.update_item().table_name(table).set_key(Some(self::key(key)))
+}
+
+/// Takes millitokens from limits. A condition may use [`has_enough`].
+pub fn take(update: UpdateItemFluentBuilder, taken: &[(&str, i64)]) -> UpdateItemFluentBuilder {
+    let action = |limit: &str| {
+        let [tokens, consumed] = [bucket::TOKENS, bucket::CONSUMED].map(|field| bucket::attribute(limit, field));
+        format!("{tokens} :{limit}_change, {consumed} :{limit}_taken")
+    };
+    let actions: Vec<_> = taken.iter().map(|(limit, _)| action(limit)).collect();
+    let update = update.update_expression(format!("ADD {}", actions.join(", ")));
+    taken.iter().fold(update, |update, (limit, amount)| {
+        update
+            .expression_attribute_values(format!(":{limit}_change"), number(-amount))
+            .expression_attribute_values(format!(":{limit}_taken"), number(*amount))
+    })
+}
+
+/// The condition that a limit has the tokens that [`take`] takes.
+pub fn has_enough(limit: &str) -> String {
+    format!("{} >= :{limit}_taken", bucket::attribute(limit, bucket::TOKENS))
+}
+
+/// The condition that the item exists.
+pub fn exists() -> String {
+    format!("attribute_exists({})", schema::PK)
+}
+
+/// Creates an item unless it exists. Returns whether it did not exist.
+pub async fn put_new(client: &Client, table: &str, item: Item) -> anyhow::Result<bool> {
+    let put = client.put_item().table_name(table).set_item(Some(item));
+    match put.condition_expression(format!("attribute_not_exists({})", schema::PK)).send().await {
+        Ok(_) => Ok(true),
+        Err(error) => match error.into_service_error() {
+            PutItemError::ConditionalCheckFailedException(_) => Ok(false),
+            error => Err(error).context("a client could not create a bucket"),
+        },
+    }
+}
+
 /// A limit of a bucket item. Amounts are in millitokens, the period in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// What the shard holds.
     pub tokens: i64,
-    /// What was taken since the item was created.
+    /// Taken since the item was created.
     pub consumed: i64,
-    /// The most that the bucket holds.
     pub capacity: i64,
-    /// What it gets back in a period.
+    /// Accrues in a period.
     pub refill: i64,
     pub period: i64,
 }
 
 impl Limit {
-    /// Puts the limit into an item.
+    /// Writes the limit to an item.
     pub fn put(self, name: &str, item: &mut Item) {
         for (field, value) in [
             (bucket::TOKENS, self.tokens),

@@ -11,14 +11,14 @@
 //! | [`item`] | bucket items as clients write and read them |
 //! | [`usage_totals`] | usage by snapshot, read as the clients' readers read it, and compared |
 //! | [`runtime_api`], `process` | a function's binary as Lambda runs it (`process` on Linux) |
-//! | [`local_server`] | a server on a free port of the loopback interface |
+//! | [`loopback`] | servers on the loopback interface |
 
 pub mod dynamodb;
 pub mod emr;
 pub mod faults;
 pub mod functions;
 pub mod item;
-pub mod local_server;
+pub mod loopback;
 pub mod mapping;
 #[cfg(target_os = "linux")]
 pub mod process;

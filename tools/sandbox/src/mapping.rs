@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_empty_or_unknown_identifier_fails_the_whole_batch() {
+    fn an_unknown_identifier_fails_the_whole_batch() {
         for answer in [Answer::Failures(vec![None]), failures(&[""]), failures(&["1", "9"]), Answer::Error] {
             let mut mapping = mapping(4, 4);
             batch(&mut mapping);

@@ -1,6 +1,13 @@
 //! A function's binary as Lambda runs it: a process with an environment, on the Runtime API.
 
-use std::{fs, path::Path, process::Stdio, time::Duration};
+use std::{
+    ffi::OsStr,
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    process::Stdio,
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
@@ -14,20 +21,57 @@ use crate::{
     services::Services,
 };
 
-/// Nothing here takes longer, unless it hangs.
+/// A process that takes longer hangs.
 const LIMIT: Duration = Duration::from_mins(1);
+
+/// A command with Lambda's environment and nothing else. Its input and output are closed.
+pub fn command(executable: impl AsRef<OsStr>, function: &str, runtime_api: SocketAddr) -> Command {
+    let mut command = Command::new(executable);
+    command
+        .env_clear()
+        .env("AWS_LAMBDA_RUNTIME_API", runtime_api.to_string())
+        .env("AWS_LAMBDA_FUNCTION_NAME", function)
+        .env("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST")
+        .env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "256")
+        .env("AWS_LAMBDA_LOG_GROUP_NAME", format!("/aws/lambda/{function}"))
+        .env("AWS_LAMBDA_LOG_STREAM_NAME", "2026/01/01/[$LATEST]0123456789abcdef0123456789abcdef")
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+/// Awaits `work` of a function's process, which must neither end nor take longer than `limit`. `moment` is for the error,
+/// like "before it answered".
+pub async fn watched<T>(
+    child: &mut Child,
+    limit: Duration,
+    moment: &str,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let watch = async {
+        tokio::select! {
+            // First what the process reported: it may have ended because of that.
+            biased;
+            done = work => done,
+            status = child.wait() => bail!("the function ended {moment} ({})", status?),
+        }
+    };
+    timeout(limit, watch).await.with_context(|| format!("{} s passed {moment}", limit.as_secs()))?
+}
 
 /// A function's binary.
 #[derive(Clone, Copy, Debug)]
 pub struct Binary {
-    /// The function's name.
     pub name: &'static str,
-    /// Where the binary is.
     pub path: &'static str,
 }
 
-/// A function that waits for events, and all that it talks to. It has no dead-letter queue. Dropping it
-/// kills the process.
+/// A function that waits for events, and its services. It has no dead-letter queue. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Process {
     pub services: Services,
@@ -36,13 +80,11 @@ pub struct Process {
 }
 
 impl Binary {
-    /// Starts the function with these variables beside those that it has anyway, and waits until it asks for
-    /// its first event.
+    /// Starts the function with these variables beside Lambda's, and waits until it asks for its first event.
     pub async fn start(&self, runtime_api: RuntimeApi, variables: &[(&str, &str)]) -> anyhow::Result<Process> {
         let services = Services::embedded(None, "binary").await?;
         let child = self
-            .command()
-            .env("AWS_LAMBDA_RUNTIME_API", runtime_api.address().to_string())
+            .command(runtime_api.address())
             .env("AWS_ENDPOINT_URL_DYNAMODB", &services.endpoint)
             .env("TABLE_NAME", &services.table)
             .envs(variables.iter().copied())
@@ -55,10 +97,10 @@ impl Binary {
 
     /// Runs the function with these variables only, and returns its start-up error.
     pub async fn refusal(&self, variables: &[(&str, &str)]) -> anyhow::Result<String> {
-        let mut command = self.command();
-        // Nothing listens at port 1: whoever asks for an event fails with another message.
-        command.env("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:1").envs(variables.iter().copied());
-        let output = timeout(LIMIT, command.output()).await.context("it does not end")??;
+        // Nothing listens on port 1, so asking for an event fails with another message.
+        let mut command = self.command((Ipv4Addr::LOCALHOST, 1).into());
+        let output =
+            timeout(LIMIT, command.envs(variables.iter().copied()).output()).await.context("it does not end")??;
         let message = String::from_utf8(output.stderr)?;
         ensure!(output.status.code().is_some_and(|code| code != 0), "{}: {message}", output.status);
         Ok(message)
@@ -75,38 +117,23 @@ impl Binary {
         Ok(serde_json::from_slice(&fs::read(events.join(self.name).join(name))?)?)
     }
 
-    /// A command of the binary with nothing in its environment but what each function has.
-    fn command(&self) -> Command {
-        let name = self.name;
-        let mut command = Command::new(self.path);
-        command
-            .env_clear()
-            .env("AWS_LAMBDA_FUNCTION_NAME", name)
-            .env("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST")
-            .env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "256")
-            .env("AWS_LAMBDA_LOG_GROUP_NAME", format!("/aws/lambda/{name}"))
-            .env("AWS_LAMBDA_LOG_STREAM_NAME", "2026/01/01/[$LATEST]0123456789abcdef0123456789abcdef")
-            .env("AWS_REGION", "us-east-1")
-            .env("AWS_ACCESS_KEY_ID", "test")
-            .env("AWS_SECRET_ACCESS_KEY", "test")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
+    fn command(&self, runtime_api: SocketAddr) -> Command {
+        let mut command = command(self.path, self.name, runtime_api);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 }
 
 impl Process {
-    /// Gives the function an event; its answer.
+    /// Sends the function an event. Returns its answer.
     pub async fn invoke(&mut self, event: &Value) -> anyhow::Result<(Answer, Value)> {
         let Self { child, runtime_api, .. } = self;
-        let answer = watched(child, runtime_api.invoke(event.to_string().into())).await?;
+        let answer = watched(child, LIMIT, "before it answered", runtime_api.invoke(event.to_string().into())).await?;
         let body = serde_json::from_slice(&answer.body)?;
         Ok((answer, body))
     }
 
-    /// The error that the function reports for an event, after which it must ask for the next one.
+    /// Sends the function an event that must fail. Returns the error that it reports, after which it must ask for an event.
     pub async fn failure(&mut self, event: &Value) -> anyhow::Result<String> {
         let message = match self.invoke(event).await {
             Ok((_, body)) => bail!("the function answered {body}"),
@@ -129,11 +156,11 @@ impl Process {
         check_message(&self.failure(event).await.expect("a failure"), expect);
     }
 
-    /// Tells the process to end, by SIGTERM, which it must do well; what it wrote, as [`Self::log`] has it.
+    /// Sends SIGTERM, on which the process must exit with status 0. Returns its [log](Self::log).
     pub async fn terminate(mut self) -> anyhow::Result<Vec<Value>> {
         let id = self.child.id().context("it has ended")?;
-        let told = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id.to_string()]).status().await?;
-        ensure!(told.success(), "the signal could not be sent: {told}");
+        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id.to_string()]).status().await?;
+        ensure!(sent.success(), "the signal could not be sent: {sent}");
         let status = timeout(LIMIT, self.child.wait()).await.context("it does not end")??;
         ensure!(status.success(), "{status}");
         self.log().await
@@ -141,11 +168,10 @@ impl Process {
 
     async fn asks_for_the_next_event(&mut self) -> anyhow::Result<()> {
         let Self { child, runtime_api, .. } = self;
-        watched(child, runtime_api.polled()).await.map(drop)
+        watched(child, LIMIT, "before it asked for an event", runtime_api.polled()).await.map(drop)
     }
 
-    /// Ends the process; what it wrote to stdout, which must be lines of JSON objects, while it wrote nothing
-    /// to stderr.
+    /// Kills the process. Returns what it wrote to stdout, which must be lines of JSON objects; stderr must be empty.
     pub async fn log(mut self) -> anyhow::Result<Vec<Value>> {
         // It may have ended by itself.
         if self.child.try_wait()?.is_none() {
@@ -165,16 +191,4 @@ fn check_message(message: &str, expect: &[&str]) {
     for part in expect {
         assert!(message.contains(part), "{message:?} does not say {part:?}");
     }
-}
-
-/// Awaits `work` of the process, which must neither end nor hang.
-async fn watched<T>(child: &mut Child, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let watch = async {
-        tokio::select! {
-            biased;
-            done = work => done,
-            status = child.wait() => bail!("the process ended: {status:?}"),
-        }
-    };
-    timeout(LIMIT, watch).await.context("it hangs")?
 }

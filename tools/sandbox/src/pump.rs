@@ -1,4 +1,4 @@
-//! Delivery of a stream shard to the very handler that Lambda runs, with faults on purpose.
+//! Delivery of a stream shard to the handler that Lambda runs, with injected faults.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use crate::{
     queue::EmbeddedQueue,
 };
 
-/// Time for an invocation: more than any needs here.
+/// The timeout of an invocation: more than any needs here.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A function that is fed by a stream.
@@ -31,11 +31,11 @@ pub trait Function: Send + Sync + 'static {
     /// Its counts of an invocation.
     type Report: Debug + Default + for<'r> AddAssign<&'r Self::Report> + Send + 'static;
 
-    /// Handles one batch: what was done, and what is answered.
+    /// Handles one batch.
     fn handle(&self, event: &StreamEvent, deadline: Instant) -> impl Future<Output = Done<Self::Report>> + Send;
 }
 
-/// An invocation that came to its end: its counts, and its answer.
+/// The counts and the answer of an invocation.
 pub type Done<R> = (R, Result<DynamoDbEventResponse, BatchError>);
 
 impl Function for UsageRollup {
@@ -53,12 +53,12 @@ pub struct Pump<F: Function> {
     function: Arc<F>,
     mapping: Mapping,
     chaos: Option<Chaos>,
-    /// Invocations that the mapping gave up and that go on beside it.
+    /// Invocations that the mapping gave up and that still run.
     stalled: Vec<JoinHandle<Done<F::Report>>>,
     tally: Tally<F::Report>,
 }
 
-/// What goes wrong on purpose between the mapping and the function.
+/// The faults to inject between the mapping and the function.
 #[derive(Debug)]
 pub struct Chaos {
     /// The share of deliveries that suffer a fault, from 0 to 1.
@@ -83,21 +83,21 @@ pub struct Tally<R> {
 /// What can go wrong with a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// The answer is lost: the whole batch comes again.
+    /// The answer is lost: the whole batch is delivered again.
     Repeated,
-    /// The tail of the batch comes again.
+    /// The tail of the batch is delivered again.
     TailRepeated,
     /// Two invocations have the same batch at the same time.
     Doubled,
-    /// The invocation is given up by the mapping, and goes on beside the redelivery.
+    /// The mapping gives up the invocation, which continues beside the redelivery.
     Stalled,
     /// The invocation dies between two writes.
     Crashed,
-    /// The batch is lost, and comes again cut to another size.
+    /// The batch is lost, and delivered again with another size.
     Recut,
     /// The invocation has no time.
     Late,
-    /// The dead-letter queue takes nothing.
+    /// The dead-letter queue refuses messages.
     QueueDown,
 }
 
@@ -140,8 +140,8 @@ impl<F: Function> Pump<F> {
         &self.tally
     }
 
-    /// Delivers these records, behind those before them, until all are done. `done` is told how many
-    /// records each answer settled.
+    /// Delivers these records after the earlier ones, until all are done. Calls `done` with the number of records that each
+    /// answer settled.
     pub async fn deliver(
         &mut self,
         records: impl IntoIterator<Item = StreamRecord>,
@@ -203,9 +203,9 @@ impl<F: Function> Pump<F> {
                 Ok(self.count(&done))
             }
             Fault::QueueDown => {
-                self.refuse_letters(true);
+                self.refuse_dead_letters(true);
                 let answer = self.handle(&event).await;
-                self.refuse_letters(false);
+                self.refuse_dead_letters(false);
                 Ok(answer)
             }
         }
@@ -216,7 +216,7 @@ impl<F: Function> Pump<F> {
         self.count(&done)
     }
 
-    /// Kills the invocation after a few of its writes; it may be done by then.
+    /// Kills the invocation after a few of its writes, unless it ends earlier.
     async fn crash(&mut self, event: &StreamEvent) -> Answer {
         let writes = self.random(4);
         let Some(http) = self.chaos.as_ref().map(|chaos| chaos.http.clone()) else { return Answer::Error };
@@ -229,7 +229,7 @@ impl<F: Function> Pump<F> {
         done.map_or(Answer::Error, |done| self.count(&done))
     }
 
-    fn refuse_letters(&self, refuse: bool) {
+    fn refuse_dead_letters(&self, refuse: bool) {
         if let Some(chaos) = &self.chaos {
             chaos.queue.refuse(refuse);
         }

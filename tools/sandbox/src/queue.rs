@@ -1,25 +1,22 @@
-//! An SQS queue in this process: takes messages, keeps them, and refuses them when told to.
+//! An SQS queue in this process.
 
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
-    net::Ipv4Addr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, State},
+    extract::State,
     http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::oneshot, task};
+use serde_json::{Map, Value, json};
 
-use self::consumption::Stored;
+use crate::loopback::{Loopback, LoopbackServer};
 
 /// The most bytes of a message: its body and its attributes' names, types and values.
 ///
@@ -42,8 +39,7 @@ pub struct Message {
 pub struct EmbeddedQueue {
     endpoint: String,
     queue: Arc<Queue>,
-    /// The server stops when this is gone.
-    _running: oneshot::Sender<Infallible>,
+    _server: LoopbackServer,
 }
 
 #[derive(Debug)]
@@ -58,31 +54,28 @@ struct QueueState {
     sent: usize,
     refuses: bool,
     delivers_twice: bool,
-    outdates: bool,
+    expires_receipts: bool,
     refused: usize,
+}
+
+/// A message in the queue.
+#[derive(Debug)]
+struct Stored {
+    id: String,
+    message: Message,
+    is_hidden: bool,
+    received: usize,
 }
 
 impl EmbeddedQueue {
     /// Starts on a free port of 127.0.0.1. The server runs on the caller's runtime.
     pub async fn start() -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .await
-            .context("the embedded queue cannot listen on a port of 127.0.0.1")?;
-        let endpoint = format!("http://{}", listener.local_addr()?);
+        let loopback = Loopback::bind("the embedded queue", None).await?;
+        let endpoint = loopback.endpoint();
         let url = format!("{endpoint}/000000000000/parked");
         let queue = Arc::new(Queue { url, state: Mutex::default() });
-        let router = Router::new()
-            .fallback(answer)
-            // SQS's own limit is on the message, whose JSON text may be six times as long.
-            .layer(DefaultBodyLimit::disable())
-            .with_state(Arc::clone(&queue));
-        let (running, dropped) = oneshot::channel();
-        let stopped = async {
-            // Nothing is ever sent: this ends when the sender is dropped.
-            let _: Result<Infallible, _> = dropped.await;
-        };
-        task::spawn(axum::serve(listener, router).with_graceful_shutdown(stopped).into_future());
-        Ok(Self { endpoint, queue, _running: running })
+        let server = loopback.serve(Router::new().fallback(answer).with_state(Arc::clone(&queue)));
+        Ok(Self { endpoint, queue, _server: server })
     }
 
     /// Where clients of SQS find it, like `http://127.0.0.1:40123`.
@@ -118,12 +111,12 @@ impl EmbeddedQueue {
         self.queue.state().delivers_twice = true;
     }
 
-    /// From now on, takes every message that was received for one whose time has passed.
+    /// From now on, treats every receipt as expired.
     pub fn expire_receipts(&self) {
-        self.queue.state().outdates = true;
+        self.queue.state().expires_receipts = true;
     }
 
-    /// How many messages were turned away because of [`refuse`](Self::refuse).
+    /// How many messages were refused because of [`refuse`](Self::refuse).
     pub fn refused(&self) -> usize {
         self.queue.state().refused
     }
@@ -146,6 +139,35 @@ struct Attribute {
     binary_value: Option<String>,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ReceiveMessage {
+    queue_url: String,
+    #[serde(default = "one")]
+    max_number_of_messages: usize,
+    #[serde(default)]
+    message_attribute_names: Vec<String>,
+}
+
+fn one() -> usize {
+    1
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Receipt {
+    queue_url: String,
+    receipt_handle: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ChangeVisibility {
+    #[serde(flatten)]
+    receipt: Receipt,
+    visibility_timeout: u32,
+}
+
 impl SendMessage {
     fn bytes(&self) -> usize {
         let attribute = |(name, attribute): (&String, &Attribute)| {
@@ -165,7 +187,7 @@ impl SendMessage {
     }
 }
 
-/// What SQS stores of a character of a body: one that XML 1.0 does not allow is replaced.
+/// The character that SQS stores. It replaces one that XML 1.0 does not allow.
 ///
 /// AWS: [SendMessage](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html).
 fn stored(character: char) -> char {
@@ -194,6 +216,75 @@ impl Queue {
         }
         Ok(json!({ "MessageId": state.store(request.into_message()) }))
     }
+
+    fn receive(&self, request: &ReceiveMessage) -> Result<Value, Error> {
+        self.must_be(&request.queue_url)?;
+        let wants_attributes = request.message_attribute_names.iter().any(|name| name == "All");
+        let mut state = self.state();
+        let twice = state.delivers_twice;
+        let visible = state.messages.iter_mut().filter(|stored| !stored.is_hidden);
+        let messages: Vec<_> = visible
+            .take(request.max_number_of_messages.min(10))
+            .map(|stored| {
+                stored.received += 1;
+                stored.is_hidden = !twice || stored.received.is_multiple_of(2);
+                let mut message = json!({
+                    "MessageId": stored.id, "ReceiptHandle": stored.receipt(), "Body": stored.message.body,
+                });
+                if wants_attributes {
+                    message["MessageAttributes"] = attributes(&stored.message);
+                }
+                message
+            })
+            .collect();
+        Ok(if messages.is_empty() { json!({}) } else { json!({ "Messages": messages }) })
+    }
+
+    fn delete(&self, request: &Receipt) -> Result<Value, Error> {
+        self.must_be(&request.queue_url)?;
+        // Deleting a missing message succeeds. With an expired receipt, SQS reports success and keeps the message.
+        let mut state = self.state();
+        if !state.expires_receipts {
+            state.messages.retain(|stored| stored.receipt() != request.receipt_handle);
+        }
+        Ok(json!({}))
+    }
+
+    fn change_visibility(&self, request: &ChangeVisibility) -> Result<Value, Error> {
+        self.must_be(&request.receipt.queue_url)?;
+        let mut state = self.state();
+        if state.expires_receipts {
+            return Err(Error::NoSuchReceipt);
+        }
+        let stored = state.messages.iter_mut().find(|stored| stored.receipt() == request.receipt.receipt_handle);
+        stored.ok_or(Error::NoSuchReceipt)?.is_hidden = request.visibility_timeout > 0;
+        Ok(json!({}))
+    }
+
+    fn must_be(&self, url: &str) -> Result<(), Error> {
+        if url == self.url { Ok(()) } else { Err(Error::NoSuchQueue) }
+    }
+}
+
+impl Stored {
+    fn receipt(&self) -> String {
+        format!("{}#{}", self.id, self.received)
+    }
+}
+
+impl QueueState {
+    /// Keeps a message; its id.
+    fn store(&mut self, message: Message) -> String {
+        self.sent += 1;
+        let id = format!("00000000-0000-4000-8000-{:012}", self.sent);
+        self.messages.push(Stored { id: id.clone(), message, is_hidden: false, received: 0 });
+        id
+    }
+}
+
+fn attributes(message: &Message) -> Value {
+    let text = |value: &String| json!({ "DataType": "String", "StringValue": value });
+    message.attributes.iter().map(|(name, value)| (name.clone(), text(value))).collect::<Map<_, _>>().into()
 }
 
 async fn answer(State(queue): State<Arc<Queue>>, headers: HeaderMap, body: Bytes) -> Response {
@@ -268,6 +359,5 @@ impl IntoResponse for Error {
     }
 }
 
-mod consumption;
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use tidegate_domain::time::{EpochMillis, OutOfCalendar};
 use tokio::sync::{Mutex, mpsc};
 
-use super::local_server::LocalServer;
+use crate::loopback::LoopbackServer;
 
 /// How long a function may take for one event.
 pub const INVOCATION_LIMIT: Duration = Duration::from_mins(5);
@@ -32,15 +32,15 @@ const TRACE: &str = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42c
 /// A Runtime API that one process is connected to.
 #[derive(Debug)]
 pub struct RuntimeApi {
-    server: LocalServer,
+    server: LoopbackServer,
     queue: mpsc::Sender<Invocation>,
     reports: mpsc::UnboundedReceiver<Report>,
     invocations: u64,
-    /// What every event says of its deadline, in place of [`INVOCATION_LIMIT`] from its handing out.
+    /// The deadline of every event, instead of [`INVOCATION_LIMIT`] from now.
     deadline: Option<EpochMillis>,
 }
 
-/// What the process made of an event.
+/// The answer of the process to an event.
 #[derive(Debug)]
 pub struct Answer {
     /// The id that the event had, which the function's log lines should carry.
@@ -58,8 +58,8 @@ struct Invocation {
     deadline: Option<EpochMillis>,
 }
 
-/// What the process told the server, in the order in which it did. Moments are taken by the
-/// server, so they do not depend on when a report is looked at.
+/// The requests of the process, in their order. The server takes the times, so they do not depend on when a report is
+/// read.
 #[derive(Debug)]
 enum Report {
     Polled(Instant),
@@ -85,12 +85,11 @@ impl RuntimeApi {
             .route("/2018-06-01/runtime/invocation/{id}/error", post(error))
             .route("/2018-06-01/runtime/init/error", post(error))
             .with_state(Arc::new(shared));
-        let server = LocalServer::start(router).await?;
+        let server = LoopbackServer::start("the Runtime API", router).await?;
         Ok(Self { server, queue, reports, invocations: 0, deadline: None })
     }
 
-    /// Hands out all further events with this deadline, however far from now it is: cargo-lambda's emulator
-    /// says 1970-01-01T00:10:00Z.
+    /// Gives all further events this deadline. The emulator of cargo-lambda gives 1970-01-01T00:10:00Z.
     pub fn with_deadline(mut self, deadline: EpochMillis) -> Self {
         self.deadline = Some(deadline);
         self
@@ -101,7 +100,7 @@ impl RuntimeApi {
         self.server.address()
     }
 
-    /// Waits until the process asks for an event, and tells when it did.
+    /// Waits until the process asks for an event. Returns when it did.
     pub async fn polled(&mut self) -> anyhow::Result<Instant> {
         match self.report().await? {
             Report::Polled(at) => Ok(at),
@@ -109,8 +108,8 @@ impl RuntimeApi {
         }
     }
 
-    /// Gives the process an event and waits for its answer, and then until it asks for the next event:
-    /// only then has it done all that this one makes it do.
+    /// Sends the process an event and waits for its answer, and then until it asks for the next event. Only then is all
+    /// work of this event done.
     pub async fn invoke(&mut self, event: Bytes) -> anyhow::Result<Answer> {
         self.invocations += 1;
         let asked = format!("00000000-0000-4000-8000-{:012x}", self.invocations);
@@ -141,7 +140,7 @@ impl RuntimeApi {
 
 impl Shared {
     fn report(&self, report: Report) {
-        // Nobody listens any more once the measurement is over.
+        // Fails when the receiver is gone: the measurement has ended.
         let _ = self.reports.send(report);
     }
 }

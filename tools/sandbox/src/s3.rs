@@ -6,62 +6,52 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`objects`] | the bucket's objects, and their listing |
-//! | `protocol` | calls, answered |
+//! | `protocol` | the calls |
 //! | [`workers`] | workers' files as the workers write them |
 
-pub mod objects;
 mod protocol;
 pub mod workers;
 
 use std::{
+    collections::BTreeMap,
     fmt,
-    net::{Ipv4Addr, SocketAddr},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use anyhow::{Context as _, Result};
-use axum::{Router, error_handling::HandleError, http::StatusCode};
+use anyhow::Result;
+use axum::{Router, body::Bytes, error_handling::HandleError, http::StatusCode};
 use s3s::{HttpError, auth::SimpleAuth, service::S3ServiceBuilder};
 use tidegate_aws::clock;
 use tidegate_domain::time::EpochMillis;
-use tokio::{net::TcpListener, task::JoinSet};
 
-use self::{
-    objects::{Object, Objects},
-    protocol::Protocol,
-};
+use self::protocol::Protocol;
+use crate::loopback::{Loopback, LoopbackServer};
 
-/// The name of the bucket that there is.
-pub const BUCKET: &str = "tidegate-local";
-/// Access key and secret key of whoever calls.
+/// The name of the only bucket.
+pub const BUCKET: &str = "tidegate-sandbox";
+/// The access key and secret key of all callers.
 const KEY: &str = "test";
 
 /// An empty bucket in memory, served on loopback until it is dropped.
 pub struct EmbeddedS3 {
-    address: SocketAddr,
+    server: LoopbackServer,
     bucket: Bucket,
-    // A JoinSet, because dropping it ends its tasks.
-    _accepting: JoinSet<()>,
 }
 
-/// A handle of the bucket, past the protocol. Clones share it.
+/// A handle of the bucket that bypasses the protocol. Clones share it.
 #[derive(Clone, Default)]
 pub struct Bucket {
-    shared: Arc<Shared>,
-}
-
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
     objects: Objects,
     calls: Calls,
-    /// The present moment, if it is not that of the system's clock.
+    /// The current time, if it is not that of the system clock.
     now: Option<EpochMillis>,
     hook: Option<Arc<Hook>>,
 }
@@ -84,7 +74,7 @@ pub enum Call {
     Put { key: String },
 }
 
-/// What befalls a call.
+/// A fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// 503, `SlowDown`; nothing is done.
@@ -95,7 +85,7 @@ pub enum Fault {
     InternalAfter,
     /// There is no answer.
     Hang,
-    /// It is done as usual, but so much later.
+    /// It is done so much later.
     Late(Duration),
 }
 
@@ -111,38 +101,30 @@ pub struct Calls {
 impl EmbeddedS3 {
     /// Starts on this port of 127.0.0.1, or on a free one. The server runs on the caller's runtime.
     pub async fn start(port: Option<u16>) -> Result<Self> {
-        let port = port.unwrap_or(0);
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-            .await
-            .with_context(|| format!("the embedded S3 cannot listen on port {port} of 127.0.0.1"))?;
-        let address = listener.local_addr()?;
+        let loopback = Loopback::bind("the embedded S3", port).await?;
         let bucket = Bucket::default();
         let mut service = S3ServiceBuilder::new(Protocol::new(bucket.clone()));
         service.set_auth(SimpleAuth::from_single(KEY, KEY));
         let service = HandleError::new(service.build(), async |error: HttpError| {
             (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:?}"))
         });
-        let mut accepting = JoinSet::new();
-        accepting.spawn(async move {
-            // Never returns an error: a connection that cannot be accepted is tried again.
-            let _ = axum::serve(listener, Router::new().fallback_service(service)).await;
-        });
-        Ok(Self { address, bucket, _accepting: accepting })
+        let server = loopback.serve(Router::new().fallback_service(service));
+        Ok(Self { server, bucket })
     }
 
     /// Where clients of S3 find it, like `http://127.0.0.1:40123`; the bucket is in the path.
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.server.address())
     }
 
-    /// The bucket, past the protocol.
+    /// The bucket itself, without the protocol.
     pub const fn bucket(&self) -> &Bucket {
         &self.bucket
     }
 }
 
 impl Bucket {
-    /// Writes an object, as of this moment.
+    /// Writes an object, last modified at this time.
     pub fn put(&self, key: impl Into<String>, content: impl Into<Vec<u8>>, modified: EpochMillis) {
         self.state().objects.insert(key.into(), Object::new(content.into().into(), modified));
     }
@@ -152,12 +134,12 @@ impl Bucket {
         self.state().objects.get(key).cloned()
     }
 
-    /// Deletes an object; whether it was there.
+    /// Deletes an object. Returns whether it existed.
     pub fn delete(&self, key: &str) -> bool {
         self.state().objects.remove(key)
     }
 
-    /// Stops the clock at this moment: objects that clients write are as of then.
+    /// Stops the clock: objects that clients write are last modified at this time.
     pub fn set_time(&self, now: EpochMillis) {
         self.state().now = Some(now);
     }
@@ -172,13 +154,13 @@ impl Bucket {
         self.state().hook = Some(Arc::new(hook));
     }
 
-    /// Lets calls be done as usual.
+    /// Removes the hook.
     pub fn undisturbed(&self) {
         self.state().hook = None;
     }
 
-    /// Counts a call, and asks what befalls it.
-    fn befalls(&self, call: &Call) -> Option<Fault> {
+    /// Counts a call and asks the hook for its fault.
+    fn fault_of(&self, call: &Call) -> Option<Fault> {
         let hook = {
             let mut state = self.state();
             *match call {
@@ -192,20 +174,139 @@ impl Bucket {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// The moment of a write; none if the system's clock is beyond all calendars.
+    /// The time of a write; `None` if the system clock is outside the calendar.
     fn now(&self) -> Option<EpochMillis> {
         self.now.or_else(|| clock::now().ok())
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    pub content: Bytes,
+    /// A hash of the content, used as the `ETag`.
+    pub tag: String,
+    /// When it was written.
+    pub modified: EpochMillis,
+    pub content_type: Option<String>,
+    pub cache_control: Option<String>,
+}
+
+impl Object {
+    /// An object without headers.
+    fn new(content: Bytes, modified: EpochMillis) -> Self {
+        let half = |salt: u8| {
+            let mut hasher = DefaultHasher::new();
+            (salt, &content).hash(&mut hasher);
+            hasher.finish()
+        };
+        let tag = format!("{:016x}{:016x}", half(0), half(1));
+        Self { content, tag, modified, content_type: None, cache_control: None }
+    }
+}
+
+/// The objects of a bucket, by key.
+#[derive(Clone, Debug, Default)]
+struct Objects(BTreeMap<String, Object>);
+
+/// The parameters of a listing.
+#[derive(Clone, Debug)]
+struct Query {
+    prefix: String,
+    /// The end of common prefixes, if there are any.
+    delimiter: Option<String>,
+    /// The token of the previous page.
+    after: Option<String>,
+    /// The most entries of a page.
+    limit: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Page {
+    objects: Vec<(String, Object)>,
+    /// The common prefixes of the other keys.
+    prefixes: Vec<String>,
+    /// The token of the next page, if there is one.
+    next: Option<String>,
+}
+
+/// An entry of a listing. Its token continues the listing after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Entry {
+    Key(String),
+    Prefix(String),
+}
+
+impl Objects {
+    fn get(&self, key: &str) -> Option<&Object> {
+        self.0.get(key)
+    }
+
+    fn insert(&mut self, key: String, object: Object) {
+        self.0.insert(key, object);
+    }
+
+    fn remove(&mut self, key: &str) -> bool {
+        self.0.remove(key).is_some()
+    }
+
+    /// Lists a page of the current objects.
+    fn list(&self, query: &Query) -> Page {
+        let after = query.after.as_deref().and_then(Entry::from_token);
+        let from = match &after {
+            Some(Entry::Key(key) | Entry::Prefix(key)) => Bound::Excluded(key.as_str()),
+            None => Bound::Included(query.prefix.as_str()),
+        };
+        let (mut page, mut last) = (Page::default(), after.clone());
+        for (key, object) in self.0.range::<str, _>((from, Bound::Unbounded)) {
+            let Some(rest) = key.strip_prefix(&query.prefix) else { break };
+            let entry = entry(&query.prefix, rest, query.delimiter.as_deref());
+            if last.as_ref() == Some(&entry) {
+                continue;
+            }
+            if page.objects.len() + page.prefixes.len() == query.limit {
+                page.next = last.map(|last| last.token());
+                break;
+            }
+            match &entry {
+                Entry::Key(key) => page.objects.push((key.clone(), object.clone())),
+                Entry::Prefix(prefix) => page.prefixes.push(prefix.clone()),
+            }
+            last = Some(entry);
+        }
+        page
+    }
+}
+
+fn entry(prefix: &str, rest: &str, delimiter: Option<&str>) -> Entry {
+    let common = delimiter.and_then(|delimiter| Some(&rest[..rest.find(delimiter)? + delimiter.len()]));
+    match common {
+        Some(common) => Entry::Prefix(format!("{prefix}{common}")),
+        None => Entry::Key(format!("{prefix}{rest}")),
+    }
+}
+
+impl Entry {
+    fn token(&self) -> String {
+        match self {
+            Self::Key(key) => format!("k{key}"),
+            Self::Prefix(prefix) => format!("p{prefix}"),
+        }
+    }
+
+    fn from_token(token: &str) -> Option<Self> {
+        let key = token.strip_prefix('k').map(|key| Self::Key(key.to_owned()));
+        key.or_else(|| Some(Self::Prefix(token.strip_prefix('p')?.to_owned())))
+    }
+}
+
 impl fmt::Debug for EmbeddedS3 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EmbeddedS3").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("EmbeddedS3").field("server", &self.server).finish_non_exhaustive()
     }
 }
 

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_has_the_form_that_aws_gives_it() {
+    fn a_label_has_the_form_of_aws() {
         let arn = with_label_of_aws("arn:aws:dynamodb:us-east-1:1:table/limits/stream/1767225600.031838893");
         assert_eq!(arn, "arn:aws:dynamodb:us-east-1:1:table/limits/stream/2026-01-01T00:00:00.031");
         assert_eq!(with_label_of_aws(&arn), arn);

@@ -1,11 +1,10 @@
 //! Counts the usage in records that their stream does not deliver any more, once: records that `usage-rollup` parked in
-//! its dead-letter queue, and batches that its event source mapping discarded and stored in S3.
+//! its dead-item queue, and batches that its event source mapping discarded and stored in S3.
 //!
 //! Records are taken from the source in rounds. The records of a round are folded by snapshot, so that one transaction
 //! counts many of them, and many snapshots are worked on at the same time. A message or an object is deleted when all
-//! of its records are settled. Whatever interrupts a redrive, another one continues: what is counted is marked.
+//! of its records are settled. An interrupted redrive can be run again, because counted records are marked.
 
-mod letter;
 mod queue;
 mod snapshot_work;
 mod stored_failures;
@@ -18,11 +17,11 @@ use aws_config::{SdkConfig, retry::RetryConfig};
 use futures::FutureExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_aws::{client, clock, dead_letters::DeadLetterQueue, redrive::Redrive, snapshots::Snapshots};
-use tidegate_domain::{time::EpochMillis, window::Window};
+use tidegate_domain::{redrive::Origin, time::EpochMillis, window::Window};
 use tokio::{signal, sync::oneshot, time::Duration};
 
-pub use self::{letter::Letter, queue::Queue, stored_failures::StoredFailures, summary::Summary};
-use self::{letter::Source, snapshot_work::settle};
+use self::snapshot_work::count_records;
+pub use self::{queue::Queue, stored_failures::StoredFailures, summary::Summary};
 
 /// What to redrive, and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,7 +58,7 @@ pub struct Options {
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct From {
-    /// URL of usage-rollup's dead-letter queue
+    /// URL of usage-rollup's dead-item queue
     #[arg(long, value_name = "URL")]
     queue: Option<String>,
     /// Where the event source mapping stores the batches that it discards
@@ -67,11 +66,11 @@ struct From {
     failures: Option<(String, String)>,
 }
 
-/// The function whose dead letters these are.
+/// The function whose dead items these are.
 const FUNCTION_NAME: &str = "usage-rollup";
-/// An operator waits for the end, so unlike a function this stops trying.
+/// An operator waits for the result, so unlike a function the command stops trying.
 const ATTEMPTS: u32 = 6;
-/// No deadline presses an operator, who may be far away.
+/// There is no deadline, and the operator may be far away.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most snapshots that are worked on at the same time.
@@ -80,6 +79,34 @@ const CONCURRENCY: usize = 64;
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_mins(2);
 /// The status of a process that Ctrl-C stopped.
 const INTERRUPTED: u8 = 130;
+
+/// A message or an object with records to redrive.
+#[derive(Clone, Debug)]
+pub struct RedriveItem {
+    /// A message's id, or an object's key.
+    pub name: String,
+    /// The records, as JSON text; or why they cannot be redriven.
+    pub records: Result<Vec<String>, String>,
+    pub origin: Origin,
+    /// The only snapshot that misses them, as `PK SK`. `None`: all snapshots miss them.
+    pub snapshot: Option<String>,
+}
+
+/// The names of a round's items, each with the reasons why it must stay.
+pub(super) type ItemReasons = Vec<(String, Vec<String>)>;
+
+/// Where items come from.
+#[expect(async_fn_in_trait, reason = "only this crate implements and calls it")]
+pub trait Source {
+    /// Takes the items of one round, each item once. Returns none when all were taken.
+    async fn take(&mut self) -> anyhow::Result<Vec<RedriveItem>>;
+
+    /// Deletes the items that have no reason to stay, unless it is a dry run.
+    async fn finish(&mut self, items: ItemReasons, dry_run: bool, summary: &mut Summary);
+
+    /// Makes the items that stay visible to other receivers again.
+    async fn make_visible(&mut self, summary: &mut Summary);
+}
 
 /// What counts records.
 #[derive(Clone, Debug)]
@@ -92,8 +119,8 @@ pub struct Redriver {
     pub from_table: String,
 }
 
-/// Redrives, and prints a summary; the status of the process: 0 if all is settled, 1 if something is left, 130 after
-/// Ctrl-C. The first Ctrl-C lets what is under way finish, a second one drops it.
+/// Redrives and prints a summary. Returns the exit code: 0 if all is settled, 1 if something is left, 130 after Ctrl-C. The
+/// first Ctrl-C lets the current work finish, a second one drops it.
 pub async fn command(options: Options) -> anyhow::Result<u8> {
     let sdk = with_operator_timeouts(client::config_from_env().await);
     let redriver = Redriver {
@@ -142,7 +169,7 @@ pub async fn command(options: Options) -> anyhow::Result<u8> {
     Ok(if summary.interrupted { INTERRUPTED } else { summary.exit_code() })
 }
 
-/// The configuration with the patience of an operator instead of a function's.
+/// The configuration with timeouts for an operator instead of a function.
 fn with_operator_timeouts(sdk: SdkConfig) -> SdkConfig {
     let timeouts = client::timeouts().to_builder();
     let timeouts = timeouts.connect_timeout(CONNECT_TIMEOUT).operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
@@ -151,7 +178,7 @@ fn with_operator_timeouts(sdk: SdkConfig) -> SdkConfig {
 }
 
 impl Redriver {
-    /// Redrives all that a source holds. After `interrupt`, nothing new is begun, and what is under way is finished.
+    /// Redrives all items of a source. After `interrupt`, it starts nothing new and finishes the current work.
     pub async fn run<S: Source>(
         &self,
         source: &mut S,
@@ -164,17 +191,17 @@ impl Redriver {
         let mut interrupt = std::pin::pin!(interrupt.fuse());
         let mut unread = None;
         while !summary.interrupted {
-            let letters = match source.take().await {
-                Ok(letters) if letters.is_empty() => break,
-                Ok(letters) => letters,
+            let items = match source.take().await {
+                Ok(items) if items.is_empty() => break,
+                Ok(items) => items,
                 Err(error) => {
                     unread = Some(error);
                     break;
                 }
             };
-            summary.letters += letters.len();
-            let settled = settle(letters, self, now, bar, interrupt.as_mut(), &mut summary).await;
-            source.finish(settled, self.redrive.dry_run, &mut summary).await;
+            summary.letters += items.len();
+            let finished = count_records(items, self, now, bar, interrupt.as_mut(), &mut summary).await;
+            source.finish(finished, self.redrive.dry_run, &mut summary).await;
         }
         source.make_visible(&mut summary).await;
         match unread {
@@ -191,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_attempt_ends_before_the_queue_has_looked_for_messages() {
+    fn attempts_outlast_long_polling() {
         let sdk = with_operator_timeouts(SdkConfig::builder().build());
         let timeouts = sdk.timeout_config().unwrap();
         assert!(timeouts.operation_attempt_timeout().unwrap() > 2 * queue::WAIT, "{timeouts:?}");

@@ -1,34 +1,34 @@
-//! What a course comes to, in four figures.
+//! Four figures that summarise a trace.
 
-use super::{course::Course, scenario::Scenario};
+use super::{scenario::Scenario, simulation::FleetTrace};
 
-/// How near to its aim a fleet must be to have settled.
+/// The largest relative distance from the aim of a fleet that has settled.
 const NEAR: f64 = 0.05;
-/// How long it must stay so, in seconds.
+/// How long it must stay so to have settled, in seconds.
 const STAYS: usize = 30;
-/// Over how many seconds in the end fairness is measured.
+/// Fairness is measured over so many seconds at the end.
 const FAIRNESS_SPAN: usize = 60;
 
 /// The figures by which rules are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Seconds, from when the fleet can begin to settle, until its total is within 5 % of the aim and stays so for 30 s;
     /// `None` if it never does. The aim is the cap, or what the fleet could use, if that is less.
-    pub settled_after: Option<u32>,
+    pub(crate) settled_after: Option<u32>,
     /// Capacity units that were consumed above the cap since the event: the total minus the cap, summed up over
     /// the seconds in which it is above.
-    pub overshoot: f64,
-    /// [Jain's index](jain) of what the members got in the last 60 s, each in proportion to its [fair share](fair_shares):
-    /// 1 if all got theirs, or all the same part of it. Of those that want nothing, nothing is asked. 1 if nobody got anything.
-    pub fairness: f64,
-    /// What was consumed since the event, of the aim: what lies above it does not count.
-    pub utilisation: f64,
+    pub(crate) overshoot: f64,
+    /// [Jain's index](jain) of what the members got in the last 60 s, each in proportion to its [fair share](fair_shares): 1
+    /// if all got the same part of theirs, or if no member got anything. Members that want nothing do not count.
+    pub(crate) fairness: f64,
+    /// The part of the aim that was consumed since the event. Consumption above the aim does not count.
+    pub(crate) utilisation: f64,
 }
 
 impl Figures {
-    /// The figures of a scenario's course.
-    pub fn of(scenario: &Scenario, course: &Course) -> Self {
-        let totals: Vec<_> = course
+    /// Measures a trace of the scenario.
+    pub(crate) fn of(scenario: &Scenario, trace: &FleetTrace) -> Self {
+        let totals: Vec<_> = trace
             .seconds
             .iter()
             .zip(0..)
@@ -40,7 +40,7 @@ impl Figures {
         Self {
             settled_after: settled(&totals, scenario.settles_from).map(|at| at - scenario.settles_from),
             overshoot: since(scenario.event).map(|total| (total.consumed - scenario.rule.cap()).max(0.0)).sum(),
-            fairness: fairness(scenario, course),
+            fairness: fairness(scenario, trace),
             utilisation: if aimed > 0.0 { used / aimed } else { 1.0 },
         }
     }
@@ -64,8 +64,8 @@ fn settled(totals: &[Total], from: u32) -> Option<u32> {
     settled.first().map(|total| total.at)
 }
 
-fn fairness(scenario: &Scenario, course: &Course) -> f64 {
-    let span = &course.seconds[course.seconds.len().saturating_sub(FAIRNESS_SPAN)..];
+fn fairness(scenario: &Scenario, trace: &FleetTrace) -> f64 {
+    let span = &trace.seconds[trace.seconds.len().saturating_sub(FAIRNESS_SPAN)..];
     let fair = fair_shares(&scenario.demand(scenario.length.saturating_sub(1)), scenario.rule.cap());
     let parts: Vec<_> = (0..)
         .zip(fair)
@@ -76,11 +76,11 @@ fn fairness(scenario: &Scenario, course: &Course) -> f64 {
 }
 
 /// The fairness index of Jain, Chiu and Hawe, [A Quantitative Measure of Fairness and Discrimination][paper]: from `1 / n`,
-/// where one of `n` gets all, to 1, where all get the same. `None` if nobody gets anything.
+/// where one of `n` gets all, to 1, where all get the same. `None` if none gets anything.
 ///
 /// [paper]: https://arxiv.org/abs/cs/9809099
-pub fn jain(parts: &[f64]) -> Option<f64> {
-    // By the greatest, so that no square is out of a float's range.
+pub(crate) fn jain(parts: &[f64]) -> Option<f64> {
+    // Relative to the greatest, so that no square exceeds the range of a float.
     let greatest = parts.iter().copied().fold(0.0, f64::max);
     if greatest <= 0.0 {
         return None;
@@ -89,12 +89,12 @@ pub fn jain(parts: &[f64]) -> Option<f64> {
         let part = part / greatest;
         (count + 1.0, sum + part, squares + part * part)
     });
-    // Rounding may take it past its bound.
+    // Rounding may exceed the bound.
     Some((sum * sum / (count * squares)).min(1.0))
 }
 
-/// Max-min fair shares: nobody gets more than it wants, and who gets less gets as much as anybody does.
-pub fn fair_shares(wants: &[f64], cap: f64) -> Vec<f64> {
+/// Max-min fair shares: no member gets more than it wants, and a member that gets less gets as much as any other.
+pub(crate) fn fair_shares(wants: &[f64], cap: f64) -> Vec<f64> {
     let mut sorted = wants.to_vec();
     sorted.sort_by(f64::total_cmp);
     let (mut left, mut waiting) = (cap, wants.iter().map(|_| 1.0).sum::<f64>());

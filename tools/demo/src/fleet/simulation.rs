@@ -1,36 +1,64 @@
-//! A scenario, played on a virtual clock: one event after the other, in the order of their moments.
+//! A scenario, played on a virtual clock, and what was observed: second by second, and aggregation by aggregation.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{
-    chance::Chance,
-    course::{Course, Reported, Second, WorkerId},
-    scenario::Scenario,
-    storage::{Storage, Summary},
-    worker::Worker,
+use tidegate_domain::{
+    rates::{
+        Cutoff, Field, Report, cadence, judge,
+        replacement::{Previous, Replacement, should_replace},
+        tally::Tally,
+    },
+    time::EpochMillis,
 };
-use tidegate_domain::{rates::cadence, time::EpochMillis};
+
+use super::{
+    random::SeededRandom,
+    scenario::Scenario,
+    worker::{Worker, WorkerId, WorkerReport},
+};
+use crate::clock::{Agenda, START};
 
 /// How often workers report and the aggregator sums up, on average.
-pub const INTERVAL: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(5);
 
-/// 2026-01-01T00:00:00Z
-const START: EpochMillis = match EpochMillis::new(1_767_225_600_000) {
-    Ok(moment) => moment,
-    Err(_) => panic!("it is within the calendar"),
-};
+/// What was observed of a fleet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct FleetTrace {
+    pub(crate) seconds: Vec<Second>,
+    pub(crate) aggregations: Vec<Aggregation>,
+}
 
-/// Plays a scenario. The same seed makes the same course.
-pub fn run(scenario: &Scenario, seed: u64) -> Course {
+/// One second, by member.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Second {
+    /// Capacity units that were consumed.
+    pub(crate) consumed: Vec<f64>,
+    /// The limit at the end of the second; 0 for a member that has not joined yet.
+    pub(crate) limits: Vec<f64>,
+}
+
+impl Second {
+    /// The capacity units that the fleet has consumed.
+    pub(crate) fn total(&self) -> f64 {
+        self.consumed.iter().sum()
+    }
+}
+
+/// An aggregation: the reports that existed at this moment, and what the aggregator makes of them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Aggregation {
+    pub(crate) at: EpochMillis,
+    pub(crate) reports: Vec<WorkerReport>,
+    pub(crate) tally: Tally,
+}
+
+/// Plays a scenario. The same seed gives the same trace.
+pub(crate) fn run(scenario: &Scenario, seed: u64) -> FleetTrace {
     let mut simulation = Simulation::new(scenario, seed);
-    while let Some(((now, _), event)) = simulation.queue.pop_first() {
-        if now > moment(scenario.length) {
-            break;
-        }
-        simulation.now = now;
+    while let Some(event) = simulation.agenda.next(moment(scenario.length)) {
         simulation.handle(event);
     }
-    simulation.course
+    simulation.trace
 }
 
 #[derive(Clone, Copy)]
@@ -39,84 +67,80 @@ enum Event {
     Second(u32),
     /// A member's first worker starts.
     Join(usize),
-    /// Some worker dies, and another one takes its place.
+    /// A random worker dies, and another one takes its place.
     Die,
     /// A worker has waited, and reports.
     Report(WorkerId),
-    Reported(Reported),
-    /// It has the answer to its question for the summary.
+    /// The report arrives in S3.
+    Reported(WorkerReport),
+    /// The worker receives the summary.
     Answered(WorkerId),
     /// The aggregator sums up.
     Aggregate,
-    /// Its summary is there.
+    /// Its summary arrives in S3.
     Summarised(Summary),
 }
 
 struct Simulation<'a> {
     scenario: &'a Scenario,
-    chance: Chance,
-    now: EpochMillis,
-    /// By moment; those of one moment in the order in which they were made.
-    queue: BTreeMap<(EpochMillis, u64), Event>,
-    events: u64,
+    random: SeededRandom,
+    agenda: Agenda<EpochMillis, Event>,
     workers: Vec<Option<Worker>>,
     /// By member, how far its clock is ahead, in milliseconds.
     skews: Vec<i64>,
     storage: Storage,
     second: Second,
-    course: Course,
+    trace: FleetTrace,
 }
 
 impl<'a> Simulation<'a> {
     fn new(scenario: &'a Scenario, seed: u64) -> Self {
-        let mut chance = Chance::new(seed);
+        let mut random = SeededRandom::new(seed);
         let members = scenario.members.len();
         let mut simulation = Self {
             scenario,
-            skews: (0..members).map(|_| skew(scenario.weather.skew, &mut chance)).collect(),
-            chance,
-            now: START,
-            queue: BTreeMap::new(),
-            events: 0,
+            skews: (0..members).map(|_| skew(scenario.conditions.skew, &mut random)).collect(),
+            random,
+            agenda: Agenda::new(START),
             workers: (0..members).map(|_| None).collect(),
             storage: Storage::default(),
             second: Second { consumed: vec![0.0; members], limits: vec![0.0; members] },
-            course: Course::default(),
+            trace: FleetTrace::default(),
         };
         // First, so that a second is over before anything else happens at its end.
         for second in 1..=scenario.length {
-            simulation.at(moment(second), Event::Second(second));
+            simulation.agenda.at(moment(second), Event::Second(second));
         }
         simulation.begin();
         simulation
     }
 
     fn begin(&mut self) {
-        for (member, of) in self.scenario.members.iter().enumerate() {
-            self.at(moment(of.joins), Event::Join(member));
+        for (place, member) in self.scenario.members.iter().enumerate() {
+            self.agenda.at(moment(member.joins), Event::Join(place));
         }
-        let every = self.scenario.weather.deaths_every;
+        let every = self.scenario.conditions.deaths_every;
         for death in (1..).map(|nth| every * nth).take_while(|at| every > 0 && *at < self.scenario.length) {
-            self.at(moment(death), Event::Die);
+            self.agenda.at(moment(death), Event::Die);
         }
-        for leftover in 0..self.scenario.weather.leftovers {
-            let worker = WorkerId { member: self.scenario.members.len() + leftover, life: 0 };
-            self.storage.put_report(Reported { worker, at: self.now, rate: self.scenario.rule.maximum() });
+        for leftover in 0..self.scenario.conditions.leftovers {
+            let worker = WorkerId { member: self.scenario.members.len() + leftover, generation: 0 };
+            self.storage.put_report(WorkerReport { worker, at: START, rate: self.scenario.rule.maximum() });
         }
-        let first = INTERVAL.mul_f64(self.chance.unit());
-        self.after(first, Event::Aggregate);
+        let first = INTERVAL.mul_f64(self.random.unit());
+        self.agenda.after(first, Event::Aggregate);
     }
 
     fn handle(&mut self, event: Event) {
         match event {
             Event::Second(second) => self.end_second(second),
-            Event::Join(member) => self.start(WorkerId { member, life: 0 }),
+            Event::Join(member) => self.start(WorkerId { member, generation: 0 }),
             Event::Die => self.die(),
             Event::Report(id) => self.report(id),
             Event::Reported(report) => {
                 self.storage.put_report(report);
                 let delay = self.delay();
-                self.after(delay, Event::Answered(report.worker));
+                self.agenda.after(delay, Event::Answered(report.worker));
             }
             Event::Answered(id) => self.adjust(id),
             Event::Aggregate => self.aggregate(),
@@ -126,31 +150,31 @@ impl<'a> Simulation<'a> {
 
     fn end_second(&mut self, second: u32) {
         for member in 0..self.workers.len() {
-            // What is wanted changes with the second that begins.
+            // The demand changes with the second that begins.
             self.consume(member, second - 1);
             self.second.limits[member] = self.workers[member].as_ref().map_or(0.0, Worker::limit);
         }
-        self.course.seconds.push(self.second.clone());
+        self.trace.seconds.push(self.second.clone());
         self.second.consumed.fill(0.0);
     }
 
     fn consume(&mut self, member: usize, second: u32) {
         let demand = self.scenario.members[member].wants_in(second);
         if let Some(worker) = &mut self.workers[member] {
-            self.second.consumed[member] += worker.consume(demand, self.now);
+            self.second.consumed[member] += worker.consume(demand, self.agenda.now());
         }
     }
 
     fn start(&mut self, id: WorkerId) {
-        self.workers[id.member] = Some(Worker::new(id, self.scenario.rule, self.now));
+        self.workers[id.member] = Some(Worker::new(id, self.scenario.rule, self.agenda.now()));
         self.wait(id);
     }
 
     fn die(&mut self) {
         let alive: Vec<_> = self.workers.iter().flatten().map(|worker| worker.id).collect();
-        if let Some(WorkerId { member, life }) = alive.get(self.chance.below(alive.len())).copied() {
+        if let Some(WorkerId { member, generation }) = alive.get(self.random.below(alive.len())).copied() {
             self.consume(member, self.elapsed_seconds());
-            self.start(WorkerId { member, life: life + 1 });
+            self.start(WorkerId { member, generation: generation + 1 });
         }
     }
 
@@ -165,9 +189,9 @@ impl<'a> Simulation<'a> {
         if self.is_lost() {
             // The worker gives up this round, and waits for the next.
             let wait = self.interval();
-            self.after(delay + wait, Event::Report(id));
+            self.agenda.after(delay + wait, Event::Report(id));
         } else {
-            self.after(delay, Event::Reported(report));
+            self.agenda.after(delay, Event::Reported(report));
         }
     }
 
@@ -188,57 +212,49 @@ impl<'a> Simulation<'a> {
 
     fn aggregate(&mut self) {
         if !self.scenario.outage.contains(&self.elapsed_seconds()) {
-            let pass = self.storage.aggregate(self.now);
-            let summary = Summary { began: self.now, sum: pass.tally.read().units() };
-            self.course.passes.push(pass);
-            // One call to read, as all are read at once, and one to write.
+            let aggregation = self.storage.aggregate(self.agenda.now());
+            let summary = Summary { began: aggregation.at, sum: aggregation.tally.read().units() };
+            self.trace.aggregations.push(aggregation);
+            // One call to read, because all reports are read at once, and one to write.
             let delay = self.delay() + self.delay();
             if !self.is_lost() {
-                self.after(delay, Event::Summarised(summary));
+                self.agenda.after(delay, Event::Summarised(summary));
             }
         }
         let wait = self.interval();
-        self.after(wait, Event::Aggregate);
+        self.agenda.after(wait, Event::Aggregate);
     }
 
     fn wait(&mut self, id: WorkerId) {
         let wait = self.interval();
-        self.after(wait, Event::Report(id));
+        self.agenda.after(wait, Event::Report(id));
     }
 
-    /// Whether this worker is still the member's.
+    /// Returns whether this worker is still the member's.
     fn is_alive(&self, id: WorkerId) -> bool {
         self.workers[id.member].as_ref().is_some_and(|worker| worker.id == id)
     }
 
     fn is_lost(&mut self) -> bool {
-        self.chance.happens(self.scenario.weather.loss)
+        self.random.happens(self.scenario.conditions.loss)
     }
 
     fn delay(&mut self) -> Duration {
-        self.chance.within(&self.scenario.weather.delay)
+        self.random.within(&self.scenario.conditions.delay)
     }
 
     fn interval(&mut self) -> Duration {
-        cadence::wait(INTERVAL, self.chance.unit())
+        cadence::wait(INTERVAL, self.random.unit())
     }
 
-    /// What a member takes for now.
+    /// The time by a member's clock.
     fn clock(&self, member: usize) -> EpochMillis {
-        EpochMillis::new(self.now.get() + self.skews[member]).unwrap_or(self.now)
+        let now = self.agenda.now();
+        EpochMillis::new(now.get() + self.skews[member]).unwrap_or(now)
     }
 
     fn elapsed_seconds(&self) -> u32 {
-        u32::try_from(self.now.since(START).as_secs()).unwrap_or(u32::MAX)
-    }
-
-    fn after(&mut self, elapsed: Duration, event: Event) {
-        self.at(self.now.after(elapsed), event);
-    }
-
-    fn at(&mut self, moment: EpochMillis, event: Event) {
-        self.events += 1;
-        self.queue.insert((moment, self.events), event);
+        u32::try_from(self.agenda.now().since(START).as_secs()).unwrap_or(u32::MAX)
     }
 }
 
@@ -246,8 +262,65 @@ fn moment(second: u32) -> EpochMillis {
     START.after(Duration::from_secs(second.into()))
 }
 
-fn skew(most: Duration, chance: &mut Chance) -> i64 {
+fn skew(most: Duration, random: &mut SeededRandom) -> i64 {
     let most = i64::try_from(most.as_millis()).unwrap_or(i64::MAX);
-    let ahead = chance.within(&(Duration::ZERO..Duration::from_millis(most.unsigned_abs() * 2)));
+    let ahead = random.within(&(Duration::ZERO..Duration::from_millis(most.unsigned_abs() * 2)));
     i64::try_from(ahead.as_millis()).unwrap_or(i64::MAX) - most
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Summary {
+    began: EpochMillis,
+    sum: f64,
+}
+
+/// The S3 bucket between the workers and the aggregator.
+#[derive(Default)]
+struct Storage {
+    reports: BTreeMap<WorkerId, WorkerReport>,
+    /// The summary and its sequence number.
+    summary: Option<(Summary, u64)>,
+}
+
+impl Storage {
+    const CUTOFF: Cutoff = Cutoff::DEFAULT;
+
+    fn put_report(&mut self, report: WorkerReport) {
+        self.reports.insert(report.worker, report);
+    }
+
+    /// The sum that workers find in the summary.
+    fn sum(&self) -> Option<f64> {
+        self.summary.map(|(summary, _)| summary.sum)
+    }
+
+    fn aggregate(&self, now: EpochMillis) -> Aggregation {
+        let reports: Vec<_> = self.reports.values().copied().collect();
+        let tally = reports.iter().map(|report| judge(&stored(*report), now, Self::CUTOFF)).collect();
+        Aggregation { at: now, reports, tally }
+    }
+
+    fn put_summary(&mut self, summary: Summary) {
+        let previous = self.summary.map(|(previous, sequence)| Previous {
+            timestamp: Field::Number(seconds(previous.began)),
+            sequence: Some(sequence),
+        });
+        if let Replacement::Next { sequence } = should_replace(previous, summary.began, summary.began, Self::CUTOFF) {
+            self.summary = Some((summary, sequence));
+        }
+    }
+}
+
+/// The report as it is stored in S3.
+fn stored(report: WorkerReport) -> Report {
+    Report {
+        timestamp: Field::Number(seconds(report.at)),
+        read_rate: Field::Number(report.rate),
+        write_rate: Field::Number(0.0),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the calendar's milliseconds are below 2^53")]
+fn seconds(moment: EpochMillis) -> f64 {
+    moment.get() as f64 / 1000.0
 }

@@ -18,18 +18,19 @@ use tidegate_domain::{
     bucket::{BucketKey, Limit as LimitName, Resource, Shard},
     time::EpochMillis,
 };
-
-use super::phases::{Phase, Terms};
 use tidegate_sandbox::item::{self, Item, Limit, number, read, text};
 
+use super::phases::Phase;
+use crate::exact_bucket::Terms;
+
 const LIMIT: &str = "rpm";
-/// What a speculative write takes of the reserved limit, in millitokens.
+/// The write units that a speculative write takes, in millitokens.
 const WRITE: i64 = 1_000;
-/// What the reserved limit holds, and gets back each second.
+/// The write units that a shard has, and gets back each second, in millitokens.
 const WRITE_UNITS: i64 = 1_000_000;
 /// Clients do not double the shards beyond this.
 const MAX_SHARDS: u32 = 32;
-/// How many other shards a client tries when a limit of its own is short.
+/// How many other shards a client tries when a limit is short.
 const OTHER_SHARDS: u32 = 2;
 
 /// The clients of a bucket, which share one cache.
@@ -59,8 +60,8 @@ pub(crate) enum Acquired {
     Rejected,
 }
 
-/// A bucket item, as a client sees it at a moment.
-struct Seen {
+/// A bucket item, as a client reads it at a given time.
+struct BucketView {
     shards: u32,
     last_refill: i64,
     limit: Limit,
@@ -70,7 +71,7 @@ struct Seen {
     refilled_units: i64,
 }
 
-impl Seen {
+impl BucketView {
     fn new(item: &Item, now: EpochMillis) -> anyhow::Result<Self> {
         let shards = u32::try_from(read(item, bucket::SHARD_COUNT)?)?;
         let last_refill = read(item, bucket::LAST_REFILL)?;
@@ -98,16 +99,16 @@ impl Clients {
 
     /// Acquires tokens from this shard first.
     pub(crate) async fn acquire_from(&mut self, shard: u32, now: EpochMillis) -> anyhow::Result<Acquired> {
-        let seen = match self.speculate(shard, now).await? {
+        let view = match self.speculate(shard, now).await? {
             Speculation::Admitted => return Ok(Acquired::First),
             Speculation::Missing => return self.acquire_slowly(shard, now).await,
-            Speculation::Short(seen) => seen,
+            Speculation::Short(view) => view,
         };
-        let fits = seen.refilled >= self.amount;
-        if seen.write_units.tokens < WRITE && fits {
-            if seen.refilled_units < WRITE && seen.shards < MAX_SHARDS {
-                self.double(seen.shards).await?;
-                let new = self.rng.random_range(seen.shards..self.shards.max(seen.shards + 1));
+        let fits = view.refilled >= self.amount;
+        if view.write_units.tokens < WRITE && fits {
+            if view.refilled_units < WRITE && view.shards < MAX_SHARDS {
+                self.double(view.shards).await?;
+                let new = self.rng.random_range(view.shards..self.shards.max(view.shards + 1));
                 return self.acquire_slowly(new, now).await;
             }
         } else if self.shards > 1 {
@@ -124,19 +125,10 @@ impl Clients {
     }
 
     async fn speculate(&mut self, shard: u32, now: EpochMillis) -> anyhow::Result<Speculation> {
-        let [tokens, consumed] = fields(LIMIT);
-        let [units, used] = fields(LimitName::WRITE_UNITS);
-        let update = self
-            .update(shard)
-            .update_expression(format!("ADD {tokens} :minus, {consumed} :amount, {units} :minus_write, {used} :write"))
-            .condition_expression(format!(
-                "attribute_exists({}) AND {tokens} >= :amount AND {units} >= :write",
-                schema::PK
-            ))
-            .expression_attribute_values(":minus", number(-self.amount))
-            .expression_attribute_values(":amount", number(self.amount))
-            .expression_attribute_values(":minus_write", number(-WRITE))
-            .expression_attribute_values(":write", number(WRITE));
+        let taken = [(LIMIT, self.amount), (LimitName::WRITE_UNITS, WRITE)];
+        let enough = taken.map(|(limit, _)| item::has_enough(limit)).join(" AND ");
+        let update =
+            item::take(self.update(shard), &taken).condition_expression(format!("{} AND {enough}", item::exists()));
         Ok(match send(update).await? {
             Ok(item) => {
                 self.learn(&item)?;
@@ -144,13 +136,13 @@ impl Clients {
             }
             Err(Some(item)) => {
                 self.learn(&item)?;
-                Speculation::Short(Seen::new(&item, now)?)
+                Speculation::Short(BucketView::new(&item, now)?)
             }
             Err(None) => Speculation::Missing,
         })
     }
 
-    /// Reads a shard, and writes what has accrued on it together with what is taken; creates it if it is missing.
+    /// Reads a shard and writes the accrued tokens minus the amount, or creates the shard if it is missing.
     async fn acquire_slowly(&mut self, shard: u32, now: EpochMillis) -> anyhow::Result<Acquired> {
         self.slow_paths += 1;
         let Some(item) = self.read_slowly(shard).await? else {
@@ -162,19 +154,19 @@ impl Clients {
             return Ok(Acquired::Later);
         };
         self.learn(&item)?;
-        let Seen { last_refill, limit, write_units, refilled, refilled_units, .. } = Seen::new(&item, now)?;
+        let BucketView { last_refill, limit, write_units, refilled, refilled_units, .. } = BucketView::new(&item, now)?;
         if refilled < self.amount {
             return Ok(Acquired::Rejected);
         }
-        let [tokens, consumed] = fields(LIMIT);
-        let [units, _] = fields(LimitName::WRITE_UNITS);
+        let [tokens, consumed] = [bucket::TOKENS, bucket::CONSUMED].map(|field| bucket::attribute(LIMIT, field));
+        let units = bucket::attribute(LimitName::WRITE_UNITS, bucket::TOKENS);
         let rf = bucket::LAST_REFILL;
         let update = self
             .update(shard)
             .update_expression(format!("SET {rf} = :now ADD {tokens} :change, {consumed} :amount, {units} :units"))
-            .condition_expression(format!("{rf} = :seen AND {tokens} BETWEEN :least AND :read"))
+            .condition_expression(format!("{rf} = :old AND {tokens} BETWEEN :least AND :read"))
             .expression_attribute_values(":now", number(now.get().max(last_refill)))
-            .expression_attribute_values(":seen", number(last_refill))
+            .expression_attribute_values(":old", number(last_refill))
             .expression_attribute_values(":change", number(refilled - limit.tokens - self.amount))
             .expression_attribute_values(":amount", number(self.amount))
             .expression_attribute_values(":units", number(refilled_units - write_units.tokens))
@@ -184,24 +176,24 @@ impl Clients {
         Ok(Acquired::Later)
     }
 
-    /// Doubles the shards, unless somebody else has done so, and writes the new number to those that exist.
-    async fn double(&mut self, seen: u32) -> anyhow::Result<()> {
+    /// Doubles the shards unless shard 0 has a new number already, and writes the number to all shards that exist.
+    async fn double(&mut self, shards: u32) -> anyhow::Result<()> {
         let count = bucket::SHARD_COUNT;
         let raise = |shard, condition: &str| {
             self.update(shard)
                 .update_expression(format!("SET {count} = :new"))
                 .condition_expression(format!("{count} {condition}"))
-                .expression_attribute_values(":new", number(seen * 2))
+                .expression_attribute_values(":new", number(shards * 2))
         };
-        let doubled = send(raise(0, "= :seen").expression_attribute_values(":seen", number(seen))).await?;
+        let doubled = send(raise(0, "= :old").expression_attribute_values(":old", number(shards))).await?;
         if let Err(Some(item)) = doubled {
             return self.learn(&item);
         }
-        for shard in 1..seen {
+        for shard in 1..shards {
             // A shard that is missing, or that has the new number, stays as it is.
             drop(send(raise(shard, "< :new")).await?);
         }
-        self.shards = self.shards.max(seen * 2);
+        self.shards = self.shards.max(shards * 2);
         Ok(())
     }
 
@@ -214,9 +206,7 @@ impl Clients {
         Limit { tokens: left, consumed, capacity, refill, period }.put(LIMIT, &mut item);
         Limit { tokens: WRITE_UNITS, consumed: 0, capacity: WRITE_UNITS, refill: WRITE_UNITS, period: 1_000 }
             .put(LimitName::WRITE_UNITS, &mut item);
-        let put = self.dynamodb.put_item().table_name(&self.table).set_item(Some(item));
-        let put = put.condition_expression(format!("attribute_not_exists({})", schema::PK));
-        put.send().await.context("a client could not create a shard")?;
+        ensure!(item::put_new(&self.dynamodb, &self.table, item).await?, "a client could not create a shard");
         self.created += u64::from(shard > 0);
         Ok(())
     }
@@ -247,24 +237,18 @@ impl Clients {
     }
 
     fn update(&self, shard: u32) -> UpdateItemFluentBuilder {
-        let key = item::key(&self.bucket.at(Shard::new(shard)));
-        self.dynamodb.update_item().table_name(&self.table).set_key(Some(key))
+        item::update(&self.dynamodb, &self.table, &self.bucket.at(Shard::new(shard)))
     }
-}
-
-/// The attributes of a limit's tokens and of what was consumed of it.
-fn fields(limit: &str) -> [String; 2] {
-    [bucket::TOKENS, bucket::CONSUMED].map(|field| bucket::attribute(limit, field))
 }
 
 /// How a speculative write ended.
 enum Speculation {
     Admitted,
-    Short(Seen),
+    Short(BucketView),
     Missing,
 }
 
-/// Sends an update: the item after it or, if its condition failed, the item before it, if there is one.
+/// Sends an update. Returns the new item or, if the condition failed, the existing one.
 async fn send(update: UpdateItemFluentBuilder) -> anyhow::Result<Result<Item, Option<Item>>> {
     let update = update
         .return_values(ReturnValue::AllNew)
@@ -278,13 +262,13 @@ async fn send(update: UpdateItemFluentBuilder) -> anyhow::Result<Result<Item, Op
     }
 }
 
-/// The whole tokens of a bucket's shards that exist, and the number of shards that shard 0 has.
-pub(crate) async fn held(
+/// Reads the whole tokens of the shards that exist, and the number of shards from shard 0.
+pub(crate) async fn stored_tokens(
     dynamodb: &Client,
     table: &str,
     bucket: &BucketKey<'_>,
 ) -> anyhow::Result<(BTreeMap<u32, i64>, u32)> {
-    let (mut held, mut shards) = (BTreeMap::new(), 1);
+    let (mut tokens, mut shards) = (BTreeMap::new(), 1);
     let mut shard = 0;
     while shard < shards {
         let get = dynamodb.get_item().table_name(table).set_key(Some(item::key(&bucket.at(Shard::new(shard)))));
@@ -292,9 +276,9 @@ pub(crate) async fn held(
             if shard == 0 {
                 shards = u32::try_from(read(&item, bucket::SHARD_COUNT)?)?;
             }
-            held.insert(shard, Limit::read(LIMIT, &item)?.tokens / 1000);
+            tokens.insert(shard, Limit::read(LIMIT, &item)?.tokens / 1000);
         }
         shard += 1;
     }
-    Ok((held, shards))
+    Ok((tokens, shards))
 }

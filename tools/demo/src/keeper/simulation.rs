@@ -1,4 +1,4 @@
-//! One run of all phases: a table, its clients and their clock, with the keeper in some processes or without it.
+//! One run of all phases: a table, its clients and their clock, with processes of the keeper or without it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,13 +21,11 @@ use tidegate_sandbox::{
 use tokio::time::Instant;
 
 use super::{
-    client::{Clients, held},
-    figures::{Figures, Units},
-    phases::{self, DRAINS, IDLE_SHARDS, Phase},
+    client::{Clients, stored_tokens},
+    phases::{self, DRAINS, Figures, IDLE_SHARDS, Phase, Units},
 };
+use crate::clock::{Agenda, START};
 
-/// 2026-01-01T00:00:00Z.
-const START: i64 = 1_767_225_600_000;
 /// The resolution of the clients' clock.
 const TICK: i64 = 10;
 const TICKS: usize = 100;
@@ -39,13 +37,23 @@ const DELAY: i64 = 250;
 /// Time for an invocation: more than any needs here.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
+/// What happens at the event source mapping of the keeper.
+#[derive(Debug)]
+enum Event {
+    /// A batching window ends: its records are read.
+    WindowEnd,
+    /// The records of a window are delivered.
+    Delivery,
+}
+
 #[derive(Debug)]
 pub(crate) struct SimulationRun {
     services: Services,
     /// The clients' connection to the table.
     http: FaultyHttp,
     keeper: Option<Keeper>,
-    clock: i64,
+    /// In epoch milliseconds.
+    agenda: Agenda<i64, Event>,
     seed: u64,
     progress: ProgressBar,
 }
@@ -66,8 +74,8 @@ struct Keeper {
 }
 
 impl SimulationRun {
-    /// A run with so many processes of the keeper, each with a memory of its own. They receive the batches and the
-    /// repairs in turn.
+    /// A run with so many processes of the keeper, each with its own memory. They receive the batches and the repairs in
+    /// turn.
     pub(crate) async fn new(processes: usize, seed: u64, progress: ProgressBar) -> anyhow::Result<Self> {
         let services = Services::embedded(None, "tidegate-keeper").await?;
         let keeper = match processes {
@@ -75,10 +83,14 @@ impl SimulationRun {
             processes => Some(Keeper::new(&services, processes).await?),
         };
         let http = FaultyHttp::new(FaultRates::default(), 0);
-        Ok(Self { services, http, keeper, clock: START, seed, progress })
+        let mut agenda = Agenda::new(START.get());
+        if keeper.is_some() {
+            agenda.after(WINDOW, Event::WindowEnd);
+        }
+        Ok(Self { services, http, keeper, agenda, seed, progress })
     }
 
-    /// Runs all phases, of which the steady one takes so many seconds.
+    /// Runs all phases. The steady one takes so many seconds.
     pub(crate) async fn run(mut self, seconds: u32) -> anyhow::Result<Vec<Figures>> {
         let mut figures = Vec::new();
         for phase in phases::with_traffic(seconds) {
@@ -89,15 +101,15 @@ impl SimulationRun {
     }
 
     async fn phase(&mut self, phase: &Phase) -> anyhow::Result<Figures> {
-        // A phase begins with a minute, behind the repair.
-        self.pass(MINUTE - self.clock % MINUTE).await?;
+        // A phase begins with a minute, after the repair.
+        self.pass(MINUTE - self.agenda.now() % MINUTE).await?;
         if let Some(keeper) = &mut self.keeper {
             keeper.reset_counts();
         }
         let bucket = key(phase.name)?;
         let dynamodb = self.services.client(self.http.clone());
         let mut clients = Clients::new(dynamodb, &self.services.table, bucket.clone(), phase, self.seed);
-        let mut figures = Figures::new(phase, self.clock);
+        let mut figures = Figures::new(phase, self.agenda.now());
         let units = self.units();
         if phase.name == phases::IDLE {
             self.idle(phase, &mut clients, &mut figures).await?;
@@ -108,8 +120,8 @@ impl SimulationRun {
         (figures.clients, figures.keeper) = (now.0.since(units.0), now.1.since(units.1));
         (figures.slow_paths, figures.created) = (clients.slow_paths, clients.created);
         figures.report = self.keeper.as_ref().map(Keeper::report).unwrap_or_default();
-        let (held, shards) = self.held(&bucket).await?;
-        (figures.shards, figures.existing) = (shards, held.len());
+        let (stored, shards) = self.stored(&bucket).await?;
+        (figures.shards, figures.existing) = (shards, stored.len());
         Ok(figures)
     }
 
@@ -128,21 +140,21 @@ impl SimulationRun {
                 self.progress.inc(acquires);
                 self.pass(TICK).await?;
             }
-            let (held, shards) = self.held(&key(phase.name)?).await?;
-            figures.stored.push(held.values().sum());
+            let (stored, shards) = self.stored(&key(phase.name)?).await?;
+            figures.stored.push(stored.values().sum());
             figures.shards_by_second.push(shards.into());
         }
-        // What is still under way reaches the keeper.
+        // The last records reach the keeper.
         self.pass(2 * SECOND).await
     }
 
-    /// Drains the last shard of a bucket and leaves it alone for a minute, again and again.
+    /// Drains the last shard of a bucket and then waits for a minute, several times.
     async fn idle(&mut self, phase: &Phase, clients: &mut Clients, figures: &mut Figures) -> anyhow::Result<()> {
         let (share, drained) = (phase.terms.capacity / i64::from(IDLE_SHARDS), IDLE_SHARDS - 1);
         for shard in 0..IDLE_SHARDS {
             clients.create(shard, IDLE_SHARDS, share * 1000, self.now()?).await?;
         }
-        // These shards are the setting, not what the phase shows.
+        // Count only shards that the phase itself creates.
         clients.created = 0;
         for _ in 0..DRAINS {
             self.pass(SECOND).await?;
@@ -152,35 +164,45 @@ impl SimulationRun {
             }
             for rest in [0, MINUTE] {
                 self.pass(rest).await?;
-                let (held, _) = self.held(&key(phase.name)?).await?;
-                figures.drained.push(*held.get(&drained).context("the drained shard is gone")?);
+                let (stored, _) = self.stored(&key(phase.name)?).await?;
+                figures.drained.push(*stored.get(&drained).context("the drained shard is gone")?);
             }
         }
         Ok(())
     }
 
-    /// What the shards of a bucket hold, at no cost to the clients, and how many shard 0 counts.
-    async fn held(&self, bucket: &BucketKey<'_>) -> anyhow::Result<(BTreeMap<u32, i64>, u32)> {
-        held(&self.services.dynamodb, &self.services.table, bucket).await
+    /// Reads the shards of a bucket at no cost to the clients.
+    async fn stored(&self, bucket: &BucketKey<'_>) -> anyhow::Result<(BTreeMap<u32, i64>, u32)> {
+        stored_tokens(&self.services.dynamodb, &self.services.table, bucket).await
     }
 
     /// Lets time pass.
     async fn pass(&mut self, millis: i64) -> anyhow::Result<()> {
-        let until = self.clock + millis;
-        while self.clock < until {
-            self.clock = until.min(self.clock - self.clock % DELAY + DELAY);
-            if let Some(keeper) = &mut self.keeper {
-                keeper.pass(self.clock).await?;
+        let until = self.agenda.now() + millis;
+        while let Some(event) = self.agenda.next(until) {
+            let now = self.now()?;
+            let Some(keeper) = &mut self.keeper else { continue };
+            match event {
+                Event::WindowEnd => {
+                    keeper.read(now).await?;
+                    self.agenda.after(DELAY, Event::Delivery);
+                    self.agenda.after(WINDOW, Event::WindowEnd);
+                    if now.get() % MINUTE == 0 {
+                        keeper.repair(now).await;
+                    }
+                }
+                Event::Delivery => keeper.deliver(now).await?,
             }
         }
+        self.agenda.advance(until);
         Ok(())
     }
 
     fn now(&self) -> anyhow::Result<EpochMillis> {
-        Ok(EpochMillis::new(self.clock)?)
+        Ok(EpochMillis::new(self.agenda.now())?)
     }
 
-    /// What the clients and the keeper cost so far.
+    /// The cost of the clients and of the keeper so far.
     fn units(&self) -> (Units, Units) {
         let of = |http: &FaultyHttp| Units { write: http.write_units(), half_read: http.half_read_units() };
         (of(&self.http), self.keeper.as_ref().map(|keeper| of(&keeper.http)).unwrap_or_default())
@@ -190,9 +212,8 @@ impl SimulationRun {
 impl Keeper {
     async fn new(services: &Services, processes: usize) -> anyhow::Result<Self> {
         let http = FaultyHttp::new(FaultRates::default(), 0);
-        let processes = (0..processes)
-            .map(|_| bucket_keeper(services, &http, EpochMillis::new(START)?))
-            .collect::<anyhow::Result<Vec<_>>>()?;
+        let processes = (0..processes).map(|_| bucket_keeper(services, &http, START));
+        let processes = processes.collect::<anyhow::Result<Vec<_>>>()?;
         Ok(Self {
             pumps: pumps(&processes),
             processes,
@@ -210,7 +231,7 @@ impl Keeper {
         self.repaired = KeeperReport::default();
     }
 
-    /// What all processes have done since the counts were reset.
+    /// The counts of all processes since they were reset.
     fn report(&self) -> KeeperReport {
         let mut report = self.repaired.clone();
         for pump in &self.pumps {
@@ -219,26 +240,28 @@ impl Keeper {
         report
     }
 
-    /// Does what is due at the moment `now`: the records of a batching window are read at its end and delivered a
-    /// while later; each minute, there is a repair.
-    async fn pass(&mut self, now: i64) -> anyhow::Result<()> {
-        if now % WINDOW == 0 {
-            let drained = self.reader.drain(EpochMillis::new(now - SECOND)?).await?;
-            self.waiting.extend(drained.into_values().flatten());
-        }
-        if now % WINDOW == DELAY && !self.waiting.is_empty() {
-            let process = self.batches % self.processes.len();
-            self.batches += 1;
-            self.processes[process].set_now(EpochMillis::new(now)?);
-            self.pumps[process].deliver(std::mem::take(&mut self.waiting), |_| ()).await?;
-        }
-        if now % MINUTE == 0 {
-            let process = &self.processes[self.repairs % self.processes.len()];
-            self.repairs += 1;
-            process.set_now(EpochMillis::new(now)?);
-            self.repaired += &process.repair(Instant::now() + TIMEOUT).await.report;
-        }
+    /// Reads the records of a batching window at its end.
+    async fn read(&mut self, now: EpochMillis) -> anyhow::Result<()> {
+        let records = self.reader.drain(EpochMillis::new(now.get() - WINDOW)?).await?;
+        self.waiting.extend(records.into_values().flatten());
         Ok(())
+    }
+
+    async fn deliver(&mut self, now: EpochMillis) -> anyhow::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let process = self.batches % self.processes.len();
+        self.batches += 1;
+        self.processes[process].set_now(now);
+        self.pumps[process].deliver(std::mem::take(&mut self.waiting), |_| ()).await
+    }
+
+    async fn repair(&mut self, now: EpochMillis) {
+        let process = &self.processes[self.repairs % self.processes.len()];
+        self.repairs += 1;
+        process.set_now(now);
+        self.repaired += &process.repair(Instant::now() + TIMEOUT).await.report;
     }
 }
 

@@ -1,5 +1,5 @@
-//! Clients of non-fungible tokens, as rate-limiter-py writes them. They count before they write, in two
-//! calls, and never look whether a reservation is still there.
+//! Clients of non-fungible tokens that behave like rate-limiter-py. They count before they write, in two calls, and never
+//! check whether a reservation still exists.
 
 use anyhow::Context as _;
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
@@ -8,22 +8,22 @@ use tidegate_aws::schema::tokens::{
 };
 use tidegate_domain::sweep::{Token, TokenKey};
 
-use super::event::Kind;
+use super::resources::Kind;
 use tidegate_sandbox::item::{Item, number, read, text};
 
-/// For how many seconds a reservation lives.
-pub(super) const RESERVED: i64 = 300;
+/// Seconds after which a reservation expires.
+pub(crate) const RESERVED: i64 = 300;
 
-/// What an account may have of a resource.
+/// How many tokens of a resource an account may have.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
-    pub(super) kind: Kind,
-    pub(super) account: &'static str,
-    pub(super) tokens: usize,
+pub(crate) struct Limit {
+    pub(crate) kind: Kind,
+    pub(crate) account: &'static str,
+    pub(crate) tokens: usize,
 }
 
-/// Whose tokens the clients reserve.
-pub(super) const LIMITS: [Limit; 7] = [
+/// The limits of the accounts.
+pub(crate) const LIMITS: [Limit; 7] = [
     Limit { kind: Kind::Cluster, account: "111111111111", tokens: 6 },
     Limit { kind: Kind::Cluster, account: "222222222222", tokens: 5 },
     Limit { kind: Kind::Step, account: "111111111111", tokens: 8 },
@@ -33,27 +33,27 @@ pub(super) const LIMITS: [Limit; 7] = [
     Limit { kind: Kind::Instance, account: "111111111111", tokens: 5 },
 ];
 
-/// All tokens that there may be.
-pub(super) fn capacity() -> usize {
+/// The sum of all limits.
+pub(crate) fn capacity() -> usize {
     LIMITS.iter().map(|limit| limit.tokens).sum()
 }
 
 /// The table of non-fungible tokens, as its clients see it.
 #[derive(Debug)]
-pub(super) struct Clients {
-    pub(super) dynamodb: Client,
-    pub(super) table: String,
+pub(crate) struct Clients {
+    pub(crate) dynamodb: Client,
+    pub(crate) table: String,
 }
 
 impl Limit {
-    pub(super) fn coordinate(&self) -> String {
+    pub(crate) fn coordinate(&self) -> String {
         format!("{}:{}", self.kind.name(), self.account)
     }
 }
 
 impl Clients {
-    /// Reserves a token, if there are fewer than the limit has. Moments are in epoch seconds.
-    pub(super) async fn reserve(&self, limit: &Limit, reservation: &str, now: i64) -> anyhow::Result<bool> {
+    /// Reserves a token if there are fewer than the limit allows. Returns whether it did. Times are in epoch seconds.
+    pub(crate) async fn reserve(&self, limit: &Limit, reservation: &str, now: i64) -> anyhow::Result<bool> {
         if self.count(limit, now).await? >= limit.tokens {
             return Ok(false);
         }
@@ -69,7 +69,7 @@ impl Clients {
         Ok(true)
     }
 
-    /// How many tokens and reservations have not expired.
+    /// Counts the tokens and reservations that have not expired.
     async fn count(&self, limit: &Limit, now: i64) -> anyhow::Result<usize> {
         let query = self
             .dynamodb
@@ -86,9 +86,8 @@ impl Clients {
         Ok(pages.context("a client could not count tokens")?.len())
     }
 
-    /// Writes a resource's id to a reservation: it is a token then. Where the reservation is gone, the
-    /// token is a new item.
-    pub(super) async fn create_token(&self, key: &TokenKey, resource: &str, expires: i64) -> anyhow::Result<()> {
+    /// Turns a reservation into a token by writing the resource's id. If the reservation is gone, the token is a new item.
+    pub(crate) async fn create_token(&self, key: &TokenKey, resource: &str, expires: i64) -> anyhow::Result<()> {
         let update = self
             .dynamodb
             .update_item()
@@ -104,8 +103,8 @@ impl Clients {
         Ok(())
     }
 
-    /// Whatever is in the table.
-    pub(super) async fn all(&self) -> anyhow::Result<Vec<Token>> {
+    /// Reads the whole table.
+    pub(crate) async fn all(&self) -> anyhow::Result<Vec<Token>> {
         let scan = self.dynamodb.scan().table_name(&self.table).consistent_read(true);
         let items: Vec<_> = scan.into_paginator().items().send().collect::<Result<_, _>>().await?;
         items.iter().map(token).collect()

@@ -1,25 +1,24 @@
-//! What is true of tokens, by what the clients did and what became of their resources, apart from the table.
+//! The tokens that must exist, by what the clients and their resources did, and their comparison with the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_domain::sweep::{Token, TokenKey};
 
-/// Seconds in which a token must go once its event has come: the grace, redeliveries, and invocations
-/// that crash.
-pub(super) const AFTER_EVENT: i64 = 360;
+/// Seconds after an event within which its token must be deleted: the grace, redeliveries, and invocations that crash.
+pub(crate) const AFTER_EVENT: i64 = 360;
 /// Seconds between two reconciles.
-pub(super) const RECONCILE_EVERY: i64 = 900;
+pub(crate) const RECONCILE_EVERY: i64 = 900;
 /// Seconds within which the reconcile must delete the token of a cluster whose event was lost.
 const AFTER_CLUSTER: i64 = 2 * RECONCILE_EVERY;
 
 /// How a resource ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End {
-    pub(super) at: i64,
-    /// When its first event comes; `None` if it was lost.
-    pub(super) told: Option<i64>,
+pub(crate) struct End {
+    pub(crate) at: i64,
+    /// When its first event arrives; `None` if it was lost.
+    pub(crate) first_event: Option<i64>,
     /// Whether EMR knows of it.
-    pub(super) is_cluster: bool,
+    pub(crate) is_cluster: bool,
 }
 
 /// A reservation, or the token that it became.
@@ -33,68 +32,68 @@ struct Entry {
 
 /// All reservations and resources, live or not.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     entries: BTreeMap<TokenKey, Entry>,
-    /// `None` as long as it runs.
+    /// `None` while a resource runs.
     resources: BTreeMap<String, Option<End>>,
     /// Tokens that stayed too long.
-    pub(super) leaked: BTreeSet<String>,
+    pub(crate) leaked: BTreeSet<String>,
     /// Tokens that were live and gone.
-    pub(super) taken: BTreeSet<String>,
+    pub(crate) taken: BTreeSet<String>,
 }
 
 impl Ledger {
-    pub(super) fn reserved(&mut self, key: TokenKey, now: i64, expires: i64) {
+    pub(crate) fn reserved(&mut self, key: TokenKey, now: i64, expires: i64) {
         self.entries.insert(key, Entry { resource: None, written: now, expires });
     }
 
-    pub(super) fn started(&mut self, resource: &str) {
+    pub(crate) fn started(&mut self, resource: &str) {
         self.resources.insert(resource.to_owned(), None);
     }
 
-    pub(super) fn held(&mut self, key: TokenKey, resource: &str, now: i64, expires: i64) {
+    pub(crate) fn created(&mut self, key: TokenKey, resource: &str, now: i64, expires: i64) {
         self.entries.insert(key, Entry { resource: Some(resource.to_owned()), written: now, expires });
     }
 
-    pub(super) fn ended(&mut self, resource: &str, end: End) {
+    pub(crate) fn ended(&mut self, resource: &str, end: End) {
         self.resources.insert(resource.to_owned(), Some(end));
     }
 
     /// Resources that run and have a token.
-    pub(super) fn running(&self, now: i64) -> usize {
+    pub(crate) fn running(&self, now: i64) -> usize {
         self.entries.values().filter(|entry| entry.resource.is_some() && self.is_live(entry, now)).count()
     }
 
-    /// When the last token expires of a resource that has ended.
-    pub(super) fn last_expiry(&self) -> i64 {
+    /// The latest expiry of the reservations, and of the tokens whose resource has ended.
+    pub(crate) fn last_expiry(&self) -> i64 {
         let ended = |entry: &&Entry| entry.resource.as_ref().is_none_or(|resource| self.end(resource).is_some());
         self.entries.values().filter(ended).map(|entry| entry.expires).max().unwrap_or_default()
     }
 
-    /// Compares the table with what is true.
-    pub(super) fn compare(&mut self, table: &[Token], now: i64) {
+    /// Compares the table with the tokens that must exist.
+    pub(crate) fn compare(&mut self, table: &[Token], now: i64) {
         let taken = self.taken_from(table, now);
-        let leaked: Vec<_> = table.iter().filter(|token| self.is_leaked(token, now)).map(told).collect();
+        let leaked: Vec<_> = table.iter().filter(|token| self.is_leaked(token, now)).map(describe).collect();
         self.taken.extend(taken);
         self.leaked.extend(leaked);
     }
 
-    /// Compares the table with what is true when all has come to rest: nothing is left of what has ended or expired.
-    pub(super) fn compare_at_rest(&mut self, table: &[Token], now: i64) {
+    /// Compares the table after the last event: every token that has ended or expired must be gone.
+    pub(crate) fn compare_at_rest(&mut self, table: &[Token], now: i64) {
         self.compare(table, now);
         let is_live = |token: &&Token| self.entries.get(&token.key).is_some_and(|entry| self.is_live(entry, now));
-        let left: Vec<_> = table.iter().filter(|token| !is_live(token)).map(told).collect();
+        let left: Vec<_> = table.iter().filter(|token| !is_live(token)).map(describe).collect();
         self.leaked.extend(left);
     }
 
     fn taken_from(&self, table: &[Token], now: i64) -> Vec<String> {
         let table: BTreeMap<_, _> = table.iter().map(|token| (&token.key, token)).collect();
         let live = self.entries.iter().filter(|(_, entry)| self.is_live(entry, now));
-        let is_there = |key: &TokenKey, entry: &Entry| {
+        let is_in_table = |key: &TokenKey, entry: &Entry| {
             let resource = entry.resource.as_ref().unwrap_or(&key.reservation);
             table.get(key).is_some_and(|token| token.resource == *resource)
         };
-        let taken = live.filter(|(key, entry)| !is_there(key, entry));
+        let taken = live.filter(|(key, entry)| !is_in_table(key, entry));
         taken.map(|(key, entry)| format!("{} {:?}", key.reservation, entry.resource)).collect()
     }
 
@@ -102,15 +101,15 @@ impl Ledger {
         entry.expires > now && entry.resource.as_ref().is_none_or(|resource| self.end(resource).is_none())
     }
 
-    /// Whether a token counts although it should have gone.
+    /// Returns whether a token counts although it should have been deleted.
     fn is_leaked(&self, token: &Token, now: i64) -> bool {
         let counts = token.expires.is_some_and(|expires| expires > now);
         let Some(end) = self.end(&token.resource) else { return false };
         let written = self.entries.get(&token.key).map_or(end.at, |entry| entry.written);
         let due = match end {
-            End { told: Some(told), .. } => told.max(written) + AFTER_EVENT,
+            End { first_event: Some(event), .. } => event.max(written) + AFTER_EVENT,
             End { is_cluster: true, at, .. } => at.max(written) + AFTER_CLUSTER,
-            // Nobody can know before it expires.
+            // Only its expiry deletes it.
             _ => return false,
         };
         counts && now > due
@@ -121,7 +120,7 @@ impl Ledger {
     }
 }
 
-fn told(token: &Token) -> String {
+fn describe(token: &Token) -> String {
     format!("{} {}", token.key.reservation, token.resource)
 }
 
@@ -137,23 +136,23 @@ mod tests {
         Token { key: key(), resource: resource.to_owned(), expires: Some(expires) }
     }
 
-    fn end(told: Option<i64>, is_cluster: bool) -> End {
-        End { at: 100, told, is_cluster }
+    fn end(first_event: Option<i64>, is_cluster: bool) -> End {
+        End { at: 100, first_event, is_cluster }
     }
 
-    /// A ledger of one token that was held at 20, and whose resource ended if it is said how.
+    /// A ledger with one token, written at 20. Its resource has ended if there is an end.
     fn ledger(end: Option<End>) -> Ledger {
         let mut ledger = Ledger::default();
         ledger.reserved(key(), 0, 300);
         ledger.started("j-1");
-        ledger.held(key(), "j-1", 20, 10_000);
+        ledger.created(key(), "j-1", 20, 10_000);
         if let Some(end) = end {
             ledger.ended("j-1", end);
         }
         ledger
     }
 
-    /// `expect` is whether a token leaked, and whether one was taken.
+    /// `expect` says whether a token leaked, and whether one was taken.
     fn check(end: Option<End>, table: &[Token], now: i64, expect: (bool, bool)) {
         let mut ledger = ledger(end);
         ledger.compare(table, now);
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_runs_must_be_there() {
+    fn a_token_in_use_must_exist() {
         check(None, &[token("j-1", 10_000)], 9_999, (false, false));
         check(None, &[], 9_999, (false, true));
         check(None, &[token("j-2", 10_000)], 9_999, (false, true));
@@ -169,19 +168,19 @@ mod tests {
     }
 
     #[test]
-    fn a_token_whose_resource_has_ended_must_go_in_time() {
-        let there = [token("j-1", 10_000)];
-        check(Some(end(Some(110), false)), &there, 110 + AFTER_EVENT, (false, false));
-        check(Some(end(Some(110), false)), &there, 111 + AFTER_EVENT, (true, false));
+    fn a_token_must_go_after_its_end() {
+        let table = [token("j-1", 10_000)];
+        check(Some(end(Some(110), false)), &table, 110 + AFTER_EVENT, (false, false));
+        check(Some(end(Some(110), false)), &table, 111 + AFTER_EVENT, (true, false));
         check(Some(end(Some(110), false)), &[], 111, (false, false));
-        check(Some(end(None, true)), &there, 100 + AFTER_CLUSTER, (false, false));
-        check(Some(end(None, true)), &there, 101 + AFTER_CLUSTER, (true, false));
-        check(Some(end(None, false)), &there, 9_999, (false, false));
-        check(Some(end(Some(110), false)), &there, 10_000, (false, false));
+        check(Some(end(None, true)), &table, 100 + AFTER_CLUSTER, (false, false));
+        check(Some(end(None, true)), &table, 101 + AFTER_CLUSTER, (true, false));
+        check(Some(end(None, false)), &table, 9_999, (false, false));
+        check(Some(end(Some(110), false)), &table, 10_000, (false, false));
     }
 
     #[test]
-    fn a_reservation_must_be_there_until_it_expires() {
+    fn a_reservation_must_exist_until_it_expires() {
         let mut ledger = Ledger::default();
         ledger.reserved(key(), 0, 300);
         ledger.compare(&[token("r-1", 300)], 299);
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn at_rest_only_what_runs_is_left() {
+    fn at_rest_only_running_resources_have_tokens() {
         let mut running = ledger(None);
         running.compare_at_rest(&[token("j-1", 10_000)], 9_000);
         assert_eq!((running.leaked.len(), running.running(9_000), running.running(10_000)), (0, 1, 0));

@@ -1,7 +1,5 @@
 //! Clients at work in simulated time, with the sweeper or without it.
 
-use std::collections::BTreeMap;
-
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
@@ -11,32 +9,33 @@ use tidegate_aws::{
 };
 use tidegate_domain::{sweep::TokenKey, time::EpochMillis};
 
-use super::{
-    Measured,
-    client::{Clients, LIMITS, Limit, RESERVED, capacity},
-    event::{self, Kind},
-    ledger::{End, Ledger, RECONCILE_EVERY},
-    life::{Fate, HELD, HELD_FOR_LONG, Life},
-    sweeper::Sweeper,
-};
 use tidegate_sandbox::{
     dynamodb::EmbeddedDynamoDb,
     emr::EmbeddedEmr,
     faults::{FaultRates, FaultyHttp, sdk_config},
 };
 
-/// 2026-01-01T00:00:00Z
-const START: i64 = 1_767_225_600;
+use super::{
+    Figures,
+    client::{Clients, LIMITS, Limit, RESERVED, capacity},
+    ledger::{End, Ledger, RECONCILE_EVERY},
+    resources::{self, HELD, HELD_FOR_LONG, Kind, Scenario, Timing},
+    sweeper::Sweeper,
+};
+use crate::clock::{self, Agenda};
+
+/// When the simulation begins, in epoch seconds: the unit of all its times.
+const START: i64 = clock::START.get() / 1000;
 const BASE_NAME: &str = "demo";
 /// The mapping's batching window, in seconds.
 const WINDOW: i64 = 5;
 const SAMPLE_EVERY: i64 = 60;
-/// Seconds in which every event has come and every message is done with or parked.
+/// Seconds within which every event arrives and every message is deleted or parked.
 const LAST_EVENTS: i64 = 3_600;
-/// One event in so many is followed by one of no use.
+/// One resource in so many causes an invalid event when it ends.
 const STRAYS: usize = 15;
 
-/// What is to be done at a moment.
+/// What happens next.
 #[derive(Debug)]
 enum Action {
     Reserve { worker: usize },
@@ -54,8 +53,8 @@ enum Action {
 struct Worker {
     limit: &'static Limit,
     rng: StdRng,
-    /// Seconds until it asks again for a token that it did not get.
-    patience: i64,
+    /// Seconds until it tries again if the limit is reached.
+    retry_delay: i64,
 }
 
 /// A resource of a worker.
@@ -65,23 +64,23 @@ struct Task {
     key: TokenKey,
     number: usize,
     /// `None` if it outlives the run.
-    fate: Option<Fate>,
-    life: Life,
+    scenario: Option<Scenario>,
+    timing: Timing,
 }
 
 #[derive(Debug)]
-pub(super) struct SimulationRun {
+pub(crate) struct SimulationRun {
     clients: Clients,
     workers: Vec<Worker>,
-    agenda: BTreeMap<(i64, usize), Action>,
-    planned: usize,
-    now: i64,
+    agenda: Agenda<i64, Action>,
     ledger: Ledger,
     sweeper: Option<Sweeper>,
-    measured: Measured,
-    /// Resources that may still be started, whose end is awaited, and that were started.
+    figures: Figures,
+    /// Resources that will still be started.
     to_start: usize,
-    under_way: usize,
+    /// Resources that were started and will end.
+    running: usize,
+    /// Resources so far, for their numbers.
     numbered: usize,
     is_at_work: bool,
     bar: ProgressBar,
@@ -90,91 +89,84 @@ pub(super) struct SimulationRun {
 }
 
 impl SimulationRun {
-    pub(super) async fn new(swept: bool, events: usize, seed: u64, bar: ProgressBar) -> anyhow::Result<Self> {
+    pub(crate) async fn new(with_sweeper: bool, events: usize, seed: u64, bar: ProgressBar) -> anyhow::Result<Self> {
         let (dynamodb, emr) = (EmbeddedDynamoDb::start(None).await?, EmbeddedEmr::start().await?);
         let client = client::dynamodb(&sdk_config(dynamodb.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
         let tables = TokenTables::of(BASE_NAME);
         table::create_token_tables(&client, &tables).await.context("the token tables")?;
-        let sweeper = swept.then(|| Sweeper::new(BASE_NAME, dynamodb.endpoint(), emr.endpoint(), seed)).transpose()?;
-        let mut side = Self {
+        let sweeper =
+            with_sweeper.then(|| Sweeper::new(BASE_NAME, dynamodb.endpoint(), emr.endpoint(), seed)).transpose()?;
+        let mut run = Self {
             clients: Clients { dynamodb: client, table: tables.non_fungible },
             workers: Vec::new(),
-            agenda: BTreeMap::new(),
-            planned: 0,
-            now: START,
+            agenda: Agenda::new(START),
             ledger: Ledger::default(),
             sweeper,
-            measured: Measured::default(),
+            figures: Figures::default(),
             to_start: events,
-            under_way: 0,
+            running: 0,
             numbered: 0,
             is_at_work: true,
             bar,
             emr,
             _dynamodb: dynamodb,
         };
-        side.settle_in(seed).await?;
-        Ok(side)
+        run.begin(seed).await?;
+        Ok(run)
     }
 
-    /// Each account has a resource that outlives the run, and clients that leave tokens to spare.
-    async fn settle_in(&mut self, seed: u64) -> anyhow::Result<()> {
+    /// Starts a resource for each limit that outlives the run, and fewer clients than the limit has tokens.
+    async fn begin(&mut self, seed: u64) -> anyhow::Result<()> {
         for limit in &LIMITS {
             for place in 1..limit.tokens - 2 {
                 let worker = self.workers.len();
                 let rng = StdRng::seed_from_u64(seed.wrapping_mul(1_000).wrapping_add(worker as u64));
-                self.workers.push(Worker { limit, rng, patience: SAMPLE_EVERY });
+                self.workers.push(Worker { limit, rng, retry_delay: SAMPLE_EVERY });
                 if place == 1 {
-                    let life = Life { start: 5, write: 5, end: 0, told: vec![] };
-                    self.reserve(worker, None, life).await?;
+                    let timing = Timing { start: 5, write: 5, end: 0, event_delays: vec![] };
+                    self.reserve(worker, None, timing).await?;
                 }
                 let at = self.workers[worker].rng.random_range(0..300);
-                self.plan(at, Action::Reserve { worker });
+                self.agenda.after(at, Action::Reserve { worker });
             }
         }
-        self.plan(WINDOW, Action::Poll);
-        self.plan(RECONCILE_EVERY, Action::Reconcile);
-        self.plan(0, Action::Sample);
+        self.agenda.after(WINDOW, Action::Poll);
+        self.agenda.after(RECONCILE_EVERY, Action::Reconcile);
+        self.agenda.after(0, Action::Sample);
         Ok(())
     }
 
-    /// Works until all that was to be started has ended, or for so many seconds; how long it took.
-    pub(super) async fn work(&mut self, seconds: Option<i64>) -> anyhow::Result<i64> {
-        let until = seconds.map(|seconds| START + seconds);
-        while (until.is_some() || self.to_start + self.under_way > 0) && self.act_next(until).await? {}
-        self.measured.live = self.live().await?;
-        Ok(self.now - START)
+    /// Works for so many seconds, or until the last resource has ended. Returns how many seconds that took.
+    pub(crate) async fn work(&mut self, seconds: Option<i64>) -> anyhow::Result<i64> {
+        let until = seconds.map_or(i64::MAX, |seconds| START + seconds);
+        while (seconds.is_some() || self.to_start + self.running > 0) && self.act_next(until).await? {}
+        self.figures.live = self.live().await?;
+        Ok(self.now() - START)
     }
 
-    /// Lets everything come to rest: events, redeliveries, what expires, and the reconciles behind that.
-    pub(super) async fn rest(&mut self) -> anyhow::Result<()> {
+    /// Waits for the last events and redeliveries, the last expiry, and two reconciles.
+    pub(crate) async fn rest(&mut self) -> anyhow::Result<()> {
         self.is_at_work = false;
-        let until = self.ledger.last_expiry().max(self.now + LAST_EVENTS) + 2 * RECONCILE_EVERY;
-        while self.act_next(Some(until)).await? {}
-        self.now = until;
-        self.ledger.compare_at_rest(&self.clients.all().await?, self.now);
-        self.measured.live = self.live().await?;
+        let until = self.ledger.last_expiry().max(self.now() + LAST_EVENTS) + 2 * RECONCILE_EVERY;
+        while self.act_next(until).await? {}
+        self.agenda.advance(until);
+        self.ledger.compare_at_rest(&self.clients.all().await?, until);
+        self.figures.live = self.live().await?;
         Ok(())
     }
 
-    pub(super) fn into_measured(self) -> Measured {
+    pub(crate) fn into_figures(self) -> Figures {
         let Ledger { leaked, taken, .. } = &self.ledger;
         let (leaked, taken) = (leaked.iter().cloned().collect(), taken.iter().cloned().collect());
-        let running = self.ledger.running(self.now);
+        let running = self.ledger.running(self.now());
         let tally = self.sweeper.map(Sweeper::into_tally).unwrap_or_default();
         self.bar.finish();
-        Measured { running, leaked, taken, tally, ..self.measured }
+        Figures { running, leaked, taken, tally, ..self.figures }
     }
 
-    /// Does what is next; whether there was anything until that moment.
-    async fn act_next(&mut self, until: Option<i64>) -> anyhow::Result<bool> {
-        let Some(next) = self.agenda.first_entry() else { return Ok(false) };
-        let (at, _) = *next.key();
-        if until.is_some_and(|until| at > until) {
-            return Ok(false);
-        }
-        self.now = at;
-        let action = next.remove();
+    /// Does the next action that is due by then. Returns whether there was one.
+    async fn act_next(&mut self, until: i64) -> anyhow::Result<bool> {
+        let Some(action) = self.agenda.next(until) else { return Ok(false) };
         self.act(action).await?;
         Ok(true)
     }
@@ -188,22 +180,22 @@ impl SimulationRun {
             Action::End(task) => self.end(&task)?,
             Action::Send(event) => {
                 if let Some(sweeper) = &mut self.sweeper {
-                    sweeper.queue.send(event, self.now);
+                    sweeper.queue.send(event, self.agenda.now());
                 }
             }
             Action::Poll => {
-                let moment = self.moment()?;
+                let now = self.now();
                 if let Some(sweeper) = &mut self.sweeper {
-                    sweeper.poll(self.now, moment).await?;
+                    sweeper.poll(now).await?;
                 }
-                self.plan(WINDOW, Action::Poll);
+                self.agenda.after(WINDOW, Action::Poll);
             }
             Action::Reconcile => {
-                let moment = self.moment()?;
+                let now = self.now();
                 if let Some(sweeper) = &mut self.sweeper {
-                    sweeper.reconcile(moment).await?;
+                    sweeper.reconcile(now).await?;
                 }
-                self.plan(RECONCILE_EVERY, Action::Reconcile);
+                self.agenda.after(RECONCILE_EVERY, Action::Reconcile);
             }
             Action::Sample => self.sample().await?,
         }
@@ -211,44 +203,45 @@ impl SimulationRun {
     }
 
     async fn reserve_next(&mut self, worker: usize) -> anyhow::Result<()> {
-        let fate = Fate::of(self.numbered);
-        let life = Life::draw(fate, &mut self.workers[worker].rng);
-        if self.reserve(worker, Some(fate), life).await? {
-            self.workers[worker].patience = SAMPLE_EVERY;
+        let scenario = Scenario::of(self.numbered);
+        let timing = Timing::draw(scenario, &mut self.workers[worker].rng);
+        if self.reserve(worker, Some(scenario), timing).await? {
+            self.workers[worker].retry_delay = SAMPLE_EVERY;
         } else {
-            let patience = self.workers[worker].patience;
-            self.workers[worker].patience = (patience * 2).min(8 * SAMPLE_EVERY);
-            self.plan(patience, Action::Reserve { worker });
+            let delay = self.workers[worker].retry_delay;
+            self.workers[worker].retry_delay = (delay * 2).min(8 * SAMPLE_EVERY);
+            self.agenda.after(delay, Action::Reserve { worker });
         }
         Ok(())
     }
 
-    /// Reserves a token for a resource that is to live so: whether there was one.
-    async fn reserve(&mut self, worker: usize, fate: Option<Fate>, life: Life) -> anyhow::Result<bool> {
+    /// Reserves a token and plans the start of its resource. Returns whether the limit allowed it.
+    async fn reserve(&mut self, worker: usize, scenario: Option<Scenario>, timing: Timing) -> anyhow::Result<bool> {
         let (limit, number) = (self.workers[worker].limit, self.numbered);
         let key =
             TokenKey { coordinate: limit.coordinate(), reservation: format!("00000000-0000-4000-9000-{number:012}") };
-        if !self.clients.reserve(limit, &key.reservation, self.now).await? {
-            self.measured.refused += 1;
+        if !self.clients.reserve(limit, &key.reservation, self.now()).await? {
+            self.figures.refused += 1;
             return Ok(false);
         }
         self.numbered += 1;
-        self.measured.reserved += 1;
-        self.ledger.reserved(key.clone(), self.now, self.now + RESERVED);
-        if fate == Some(Fate::Abandoned) {
-            self.measured.abandoned += 1;
-            self.plan(SAMPLE_EVERY, Action::Reserve { worker });
+        self.figures.reserved += 1;
+        self.ledger.reserved(key.clone(), self.now(), self.now() + RESERVED);
+        if scenario == Some(Scenario::Abandoned) {
+            self.figures.abandoned += 1;
+            self.agenda.after(SAMPLE_EVERY, Action::Reserve { worker });
         } else {
-            self.started(fate);
-            self.plan(life.start, Action::Start(Task { worker, key, number, fate, life }));
+            self.count_start(scenario);
+            let start = timing.start;
+            self.agenda.after(start, Action::Start(Task { worker, key, number, scenario, timing }));
         }
         Ok(true)
     }
 
-    fn started(&mut self, fate: Option<Fate>) {
-        if fate.is_some() {
+    fn count_start(&mut self, scenario: Option<Scenario>) {
+        if scenario.is_some() {
             self.to_start = self.to_start.saturating_sub(1);
-            self.under_way += 1;
+            self.running += 1;
         }
     }
 
@@ -258,20 +251,20 @@ impl SimulationRun {
         if kind == Kind::Cluster {
             self.emr.runs(&id);
         }
-        self.plan(0, Action::Send(kind.running(task.number, self.now)?));
-        self.plan(task.life.write, Action::Write(task.clone()));
-        if task.fate.is_some() {
-            self.plan(task.life.end, Action::End(task));
+        self.agenda.after(0, Action::Send(kind.running(task.number, self.now())?));
+        self.agenda.after(task.timing.write, Action::Write(task.clone()));
+        if task.scenario.is_some() {
+            self.agenda.after(task.timing.end, Action::End(task));
         }
         Ok(())
     }
 
     async fn write(&mut self, task: Task) -> anyhow::Result<()> {
         let (_, id) = self.resource(&task);
-        let expires = self.now + if task.fate.is_some() { HELD } else { HELD_FOR_LONG };
+        let expires = self.now() + if task.scenario.is_some() { HELD } else { HELD_FOR_LONG };
         self.clients.create_token(&task.key, &id, expires).await?;
-        self.measured.created += 1;
-        self.ledger.held(task.key, &id, self.now, expires);
+        self.figures.created += 1;
+        self.ledger.created(task.key, &id, self.now(), expires);
         Ok(())
     }
 
@@ -281,49 +274,50 @@ impl SimulationRun {
         if is_cluster {
             self.emr.ends(&id);
         }
-        let told = task.life.told.iter().min().map(|after| self.now + after);
-        self.ledger.ended(&id, End { at: self.now, told, is_cluster });
-        self.measured.lost += usize::from(told.is_none());
-        for after in &task.life.told {
-            self.plan(*after, Action::Send(kind.end(task.number, self.now)?));
+        let now = self.now();
+        let first_event = task.timing.event_delays.iter().min().map(|delay| now + delay);
+        self.ledger.ended(&id, End { at: now, first_event, is_cluster });
+        self.figures.lost += usize::from(first_event.is_none());
+        for delay in &task.timing.event_delays {
+            self.agenda.after(*delay, Action::Send(kind.end(task.number, now)?));
         }
-        self.under_way -= 1;
+        self.running -= 1;
         self.bar.inc(1);
         if task.number.is_multiple_of(STRAYS) {
-            self.plan(1, Action::Send(event::stray(task.number / STRAYS, self.now)?));
-            self.measured.strays += 1;
+            self.agenda.after(1, Action::Send(resources::stray(task.number / STRAYS, now)?));
+            self.figures.strays += 1;
             // An event of a cluster that has no token.
-            self.plan(1, Action::Send(Kind::Cluster.end(1_000_000 + task.number, self.now)?));
+            self.agenda.after(1, Action::Send(Kind::Cluster.end(1_000_000 + task.number, now)?));
         }
         let (worker, rng) = (task.worker, &mut self.workers[task.worker].rng);
-        if task.fate == Some(Fate::Reused) {
-            let life = Life::draw(Fate::Plain, rng);
+        if task.scenario == Some(Scenario::Reused) {
+            let timing = Timing::draw(Scenario::Plain, rng);
             let number = self.numbered;
             self.numbered += 1;
-            self.started(Some(Fate::Plain));
-            let next = Task { number, fate: Some(Fate::Plain), life, ..task.clone() };
-            self.plan(next.life.start, Action::Start(next));
+            self.count_start(Some(Scenario::Plain));
+            let next = Task { number, scenario: Some(Scenario::Plain), timing, ..task.clone() };
+            self.agenda.after(next.timing.start, Action::Start(next));
         } else {
             let pause = rng.random_range(30..300);
-            self.plan(pause, Action::Reserve { worker });
+            self.agenda.after(pause, Action::Reserve { worker });
         }
         Ok(())
     }
 
     async fn sample(&mut self) -> anyhow::Result<()> {
         let table = self.clients.all().await?;
-        self.ledger.compare(&table, self.now);
+        self.ledger.compare(&table, self.now());
         if self.is_at_work {
             let live = i64::try_from(self.live().await?)?;
-            self.measured.free.push(i64::try_from(capacity())? - live);
+            self.figures.free.push(i64::try_from(capacity())? - live);
         }
-        self.plan(if self.is_at_work { SAMPLE_EVERY } else { RECONCILE_EVERY }, Action::Sample);
+        self.agenda.after(if self.is_at_work { SAMPLE_EVERY } else { RECONCILE_EVERY }, Action::Sample);
         Ok(())
     }
 
-    /// How many tokens and reservations count.
+    /// Counts the tokens and reservations that have not expired.
     async fn live(&self) -> anyhow::Result<usize> {
-        let (table, now) = (self.clients.all().await?, self.moment()?);
+        let (table, now) = (self.clients.all().await?, moment(self.now())?);
         Ok(table.iter().filter(|token| !token.is_expired(now)).count())
     }
 
@@ -332,13 +326,11 @@ impl SimulationRun {
         (kind, kind.id(task.number))
     }
 
-    fn moment(&self) -> anyhow::Result<EpochMillis> {
-        Ok(EpochMillis::new(self.now * 1000)?)
+    fn now(&self) -> i64 {
+        self.agenda.now()
     }
+}
 
-    /// Plans something for so many seconds from now.
-    fn plan(&mut self, after: i64, action: Action) {
-        self.planned += 1;
-        self.agenda.insert((self.now + after, self.planned), action);
-    }
+pub(crate) fn moment(seconds: i64) -> anyhow::Result<EpochMillis> {
+    Ok(EpochMillis::new(seconds * 1000)?)
 }

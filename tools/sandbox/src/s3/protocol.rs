@@ -1,4 +1,4 @@
-//! Calls, answered: conditions are judged and writes done under one lock.
+//! The calls. A condition and its write happen under one lock.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,10 +13,7 @@ use s3s::{
 };
 use tidegate_domain::time::EpochMillis;
 
-use super::{
-    BUCKET, Bucket, Call, Fault,
-    objects::{Object, Query},
-};
+use super::{BUCKET, Bucket, Call, Fault, Object, Query};
 
 /// AWS: [ListObjectsV2](https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html).
 const LARGEST_PAGE: usize = 1_000;
@@ -32,11 +29,11 @@ impl Protocol {
     }
 
     /// Applies the fault of a request. Returns whether an error must replace the response.
-    async fn meet(&self, bucket: &str, call: &Call) -> S3Result<bool> {
+    async fn apply_fault(&self, bucket: &str, call: &Call) -> S3Result<bool> {
         if bucket != BUCKET {
             return Err(s3_error!(NoSuchBucket));
         }
-        match self.bucket.befalls(call) {
+        match self.bucket.fault_of(call) {
             None => Ok(false),
             Some(Fault::InternalAfter) => Ok(true),
             Some(Fault::SlowDown) => Err(s3_error!(SlowDown)),
@@ -50,7 +47,7 @@ impl Protocol {
     }
 }
 
-/// The answer to a call that was done.
+/// The response to a successful call, or an error if the response is lost.
 fn answer<T>(output: T, is_lost: bool) -> S3Result<S3Response<T>> {
     if is_lost { Err(s3_error!(InternalError)) } else { Ok(S3Response::new(output)) }
 }
@@ -64,7 +61,7 @@ impl S3 for Protocol {
         let input = request.input;
         let prefix = input.prefix.unwrap_or_default();
         let call = Call::List { prefix: prefix.clone(), is_first: input.continuation_token.is_none() };
-        let is_lost = self.meet(&input.bucket, &call).await?;
+        let is_lost = self.apply_fault(&input.bucket, &call).await?;
         let limit = input.max_keys.and_then(|keys| usize::try_from(keys).ok()).unwrap_or(LARGEST_PAGE);
         let query = Query {
             prefix: prefix.clone(),
@@ -93,7 +90,7 @@ impl S3 for Protocol {
 
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let GetObjectInput { bucket, key, .. } = request.input;
-        let is_lost = self.meet(&bucket, &Call::Get { key: key.clone() }).await?;
+        let is_lost = self.apply_fault(&bucket, &Call::Get { key: key.clone() }).await?;
         let object = self.bucket.get(&key).ok_or_else(|| s3_error!(NoSuchKey))?;
         let output = GetObjectOutput {
             content_length: i64::try_from(object.content.len()).ok(),
@@ -110,7 +107,7 @@ impl S3 for Protocol {
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         let PutObjectInput { bucket, key, body, if_match, if_none_match, content_type, cache_control, .. } =
             request.input;
-        let is_lost = self.meet(&bucket, &Call::Put { key: key.clone() }).await?;
+        let is_lost = self.apply_fault(&bucket, &Call::Put { key: key.clone() }).await?;
         let mut content = Vec::new();
         if let Some(mut body) = body {
             while let Some(chunk) = body.try_next().await.map_err(|_| s3_error!(IncompleteBody))? {
@@ -118,17 +115,17 @@ impl S3 for Protocol {
             }
         }
         let mut state = self.bucket.state();
-        let there = state.objects.get(&key);
-        match (&if_match, there) {
+        let existing = state.objects.get(&key);
+        match (&if_match, existing) {
             (Some(_), None) => return Err(s3_error!(NoSuchKey)),
-            (Some(ETagCondition::ETag(tag)), Some(there)) if tag.value() != there.tag => {
+            (Some(ETagCondition::ETag(tag)), Some(existing)) if tag.value() != existing.tag => {
                 return Err(s3_error!(PreconditionFailed));
             }
             _ => {}
         }
-        match (&if_none_match, there) {
+        match (&if_none_match, existing) {
             (Some(ETagCondition::Any), Some(_)) => return Err(s3_error!(PreconditionFailed)),
-            // S3 knows no other.
+            // S3 supports no other.
             (Some(ETagCondition::ETag(_)), _) => return Err(s3_error!(NotImplemented)),
             _ => {}
         }
@@ -144,7 +141,7 @@ impl S3 for Protocol {
         if bucket != BUCKET {
             return Err(s3_error!(NoSuchBucket));
         }
-        // That it was not there is no error.
+        // Deleting a missing object is not an error.
         let _ = self.bucket.delete(&key);
         answer(DeleteObjectOutput::default(), false)
     }

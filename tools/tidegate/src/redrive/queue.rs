@@ -1,4 +1,4 @@
-//! Letters from the dead-letter queue: records that the function parked.
+//! Items from the dead-item queue: records that the function parked.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -13,74 +13,70 @@ use tidegate_aws::{
 };
 use tidegate_domain::redrive::Origin;
 
-use super::{
-    FUNCTION_NAME,
-    letter::{Letter, Settled, Source},
-    summary::Summary,
-};
+use super::{FUNCTION_NAME, ItemReasons, RedriveItem, Source, summary::Summary};
 
-/// How long nobody else gets a message that is being worked on: longer than a round takes.
+/// How long a received message is hidden from other receivers: longer than a round takes.
 const HIDDEN: Duration = Duration::from_mins(10);
-/// How long the queue may look for messages: without that, it may overlook some.
+/// How long a receive polls. Short polling may miss messages.
 ///
 /// AWS: [long polling](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html).
 pub(super) const WAIT: Duration = Duration::from_secs(1);
-/// How many receivers ask at the same time, for ten messages each.
+/// Concurrent receives, of ten messages each.
 const RECEIVERS: usize = 8;
 /// The most messages in a round.
 const ROUND: usize = 2_000;
 
-/// A dead-letter queue.
+/// A dead-item queue.
 #[derive(Debug)]
 pub struct Queue {
     messages: DeadLetterQueue,
-    /// Messages of this round, and those that stay, by id. A message that is delivered twice has two receipts, of which
-    /// perhaps only one is still good.
-    held: HashMap<String, Vec<Message>>,
-    /// The ids of all messages that were received: each is a letter once.
-    seen: HashSet<String>,
+    /// The messages of this round and those that stay, by id. A message that is delivered twice has two receipts, and
+    /// perhaps only one of them is still valid.
+    received: HashMap<String, Vec<Message>>,
+    /// The ids of all received messages: each becomes one item.
+    known: HashSet<String>,
 }
 
 impl Queue {
-    /// Letters from this queue.
+    /// Items from this queue.
     pub fn new(queue: DeadLetterQueue) -> Self {
-        Self { messages: queue, held: HashMap::new(), seen: HashSet::new() }
+        Self { messages: queue, received: HashMap::new(), known: HashSet::new() }
     }
 }
 
 impl Source for Queue {
-    async fn take(&mut self) -> anyhow::Result<Vec<Letter>> {
-        let mut letters = Vec::new();
-        while letters.len() < ROUND {
+    async fn take(&mut self) -> anyhow::Result<Vec<RedriveItem>> {
+        let mut items = Vec::new();
+        while items.len() < ROUND {
             let received = (0..RECEIVERS).map(|_| self.messages.receive(HIDDEN, WAIT));
             let mut has_new = false;
             let mut failure = None;
-            // What some have received is worked on, whatever becomes of the others.
+            // Messages of successful receives are used although others fail.
             let received = future::join_all(received).await.into_iter();
             let received = received.filter_map(|received| received.map_err(|error| failure = Some(error)).ok());
             for mut message in received.flatten().collect::<Vec<_>>() {
-                let letter = letter(&mut message);
-                if self.seen.insert(message.id.clone()) {
+                let item = item(&mut message);
+                if self.known.insert(message.id.clone()) {
                     has_new = true;
-                    letters.push(letter);
+                    items.push(item);
                 }
-                self.held.entry(message.id.clone()).or_default().push(message);
+                self.received.entry(message.id.clone()).or_default().push(message);
             }
             match failure {
-                Some(error) if letters.is_empty() => return Err(error.into()),
+                Some(error) if items.is_empty() => return Err(error.into()),
                 None if has_new => {}
                 _ => break,
             }
         }
-        Ok(letters)
+        Ok(items)
     }
 
-    async fn finish(&mut self, settled: Settled, dry_run: bool, summary: &mut Summary) {
+    async fn finish(&mut self, items: ItemReasons, dry_run: bool, summary: &mut Summary) {
         let mut done = Vec::new();
-        for (id, reasons) in settled {
+        for (id, reasons) in items {
             if !reasons.is_empty() {
                 summary.left.push((id, reasons.join("; ")));
-            } else if !dry_run && let Some(messages) = self.held.remove(&id) {
+            } else if !dry_run && let Some(messages) = self.received.remove(&id) {
                 done.extend(messages);
             }
         }
@@ -96,7 +92,7 @@ impl Source for Queue {
     }
 
     async fn make_visible(&mut self, summary: &mut Summary) {
-        let messages: Vec<_> = self.held.drain().flat_map(|(_, messages)| messages).collect();
+        let messages: Vec<_> = self.received.drain().flat_map(|(_, messages)| messages).collect();
         for (id, given) in by_any_receipt(self.messages.make_visible(messages).await) {
             if let Err(error) = given {
                 let trouble = format!("message {id} is hidden for up to ten minutes: {}", causes(&error));
@@ -106,7 +102,7 @@ impl Source for Queue {
     }
 }
 
-/// The results by message: it is done if it was done by any of the message's receipts.
+/// The results by message: `Ok` if any of its receipts succeeded.
 fn by_any_receipt(results: Vec<(Message, Result<(), StoreError>)>) -> BTreeMap<String, Result<(), StoreError>> {
     let mut by_id = BTreeMap::new();
     for (message, result) in results {
@@ -117,8 +113,8 @@ fn by_any_receipt(results: Vec<(Message, Result<(), StoreError>)>) -> BTreeMap<S
     by_id
 }
 
-/// The letter of a message, whose body it takes: the message may be held for long.
-fn letter(message: &mut Message) -> Letter {
+/// The item of a message, whose body it takes: the message may be held for long.
+fn item(message: &mut Message) -> RedriveItem {
     let body = mem::take(&mut message.body);
     let records = match message.attributes.get(FUNCTION).map(String::as_str) {
         Some(FUNCTION_NAME) => Ok(vec![body]),
@@ -126,5 +122,5 @@ fn letter(message: &mut Message) -> Letter {
         None => Err(format!("it is not a parked record: it has no attribute {FUNCTION}")),
     };
     let snapshot = message.attributes.get(SNAPSHOT).cloned();
-    Letter { name: message.id.clone(), records, origin: Origin::Parked, snapshot }
+    RedriveItem { name: message.id.clone(), records, origin: Origin::Parked, snapshot }
 }

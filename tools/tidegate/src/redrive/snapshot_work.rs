@@ -28,39 +28,35 @@ use tidegate_domain::{
 };
 use tokio::time::timeout;
 
-use super::{
-    CONCURRENCY, Redriver, SNAPSHOT_TIMEOUT,
-    letter::{Letter, Settled},
-    summary::Summary,
-};
+use super::{CONCURRENCY, ItemReasons, RedriveItem, Redriver, SNAPSHOT_TIMEOUT, summary::Summary};
 
-/// The records of a snapshot, with the letters that each is in.
+/// The records of a snapshot, with the items that each is in.
 #[derive(Default)]
 struct SnapshotRecords {
     candidates: BTreeMap<RecordId, Candidate>,
-    letters: BTreeMap<RecordId, Vec<usize>>,
+    items: BTreeMap<RecordId, Vec<usize>>,
 }
 
-/// The records that a round's letters hold, by snapshot.
+/// The records that a round's items hold, by snapshot.
 struct Records<'a> {
     changes: Vec<BucketChange<'a>>,
     wanted: BTreeMap<SnapshotKey<'a>, SnapshotRecords>,
 }
 
-/// Settles what can be settled of a round. After `interrupt`, no further snapshot is begun, and those that are under way
-/// are finished.
-pub(super) async fn settle(
-    letters: Vec<Letter>,
+/// Decides and counts the records of a round. After `interrupt`, it starts no further snapshot and finishes the current
+/// ones.
+pub(super) async fn count_records(
+    items: Vec<RedriveItem>,
     redriver: &Redriver,
     now: EpochMillis,
     bar: &ProgressBar,
     mut interrupt: Pin<&mut impl FusedFuture<Output = ()>>,
     summary: &mut Summary,
-) -> Settled {
-    let mut reasons = vec![Vec::new(); letters.len()];
+) -> ItemReasons {
+    let mut reasons = vec![Vec::new(); items.len()];
     {
-        let Records { changes, mut wanted } = read(&letters, redriver, now, &mut reasons);
-        let mut unfinished = vec![0_usize; letters.len()];
+        let Records { changes, mut wanted } = read(&items, redriver, now, &mut reasons);
+        let mut unfinished = vec![0_usize; items.len()];
         wanted.values().flat_map(SnapshotRecords::places).for_each(|place| unfinished[place] += 1);
         bar.inc_length(wanted.values().map(|wanted| wanted.candidates.len() as u64).sum());
         let postings = usage::fold(&changes, &Window::ALL);
@@ -96,7 +92,7 @@ pub(super) async fn settle(
             wanted.places().for_each(|place| unfinished[place] -= 1);
             let snapshot = describe(posting.snapshot());
             let mut stay = |record: &RecordId, reason: &str| {
-                for place in wanted.letters.get(record).into_iter().flatten() {
+                for place in wanted.items.get(record).into_iter().flatten() {
                     reasons[*place].push(format!("record {} of {snapshot} {reason}", record.1));
                 }
             };
@@ -121,19 +117,19 @@ pub(super) async fn settle(
             }
         }
     }
-    letters.into_iter().map(|letter| letter.name).zip(reasons).collect()
+    items.into_iter().map(|item| item.name).zip(reasons).collect()
 }
 
-/// Decodes all records, and sorts them by snapshot; says why letters must stay, by their places.
+/// Decodes all records and groups them by snapshot. Adds the reasons why items must stay, by their places.
 fn read<'a>(
-    letters: &'a [Letter],
+    items: &'a [RedriveItem],
     Redriver { windows, from_table, .. }: &Redriver,
     now: EpochMillis,
     reasons: &mut [Vec<String>],
 ) -> Records<'a> {
     let mut all = Records { changes: Vec::new(), wanted: BTreeMap::new() };
-    for (place, letter) in letters.iter().enumerate() {
-        let records = match &letter.records {
+    for (place, item) in items.iter().enumerate() {
+        let records = match &item.records {
             Ok(records) => records,
             Err(reason) => {
                 reasons[place].push(reason.clone());
@@ -146,7 +142,7 @@ fn read<'a>(
                 continue;
             }
             let added = match panic::catch_unwind(|| decode(record)) {
-                Ok(Ok(Record::Change(change))) => all.add(change, place, letter, windows, now),
+                Ok(Ok(Record::Change(change))) => all.add(change, place, item, windows, now),
                 Ok(Ok(Record::NotOurs)) => Ok(()),
                 Ok(Err(error)) => Err(format!("a record cannot be decoded: {error}")),
                 Err(_) => Err("decoding a record panicked".to_owned()),
@@ -158,41 +154,41 @@ fn read<'a>(
 }
 
 impl SnapshotRecords {
-    /// The places of the letters that these records are in, each once.
+    /// The places of the items that these records are in, each once.
     fn places(&self) -> impl Iterator<Item = usize> {
-        self.letters.values().flatten().copied().collect::<BTreeSet<_>>().into_iter()
+        self.items.values().flatten().copied().collect::<BTreeSet<_>>().into_iter()
     }
 }
 
 impl<'a> Records<'a> {
-    /// Adds the record of a letter to the snapshots that miss it; why the letter must stay if there is none.
+    /// Adds an item's record to the snapshots that miss it. Returns why the item must stay if no snapshot does.
     fn add(
         &mut self,
         change: BucketChange<'a>,
         place: usize,
-        letter: &Letter,
+        item: &RedriveItem,
         windows: &[Window],
         now: EpochMillis,
     ) -> Result<(), String> {
-        let candidate = Candidate { origin: letter.origin, is_deliverable: is_deliverable(change.created, now) };
+        let candidate = Candidate { origin: item.origin, is_deliverable: is_deliverable(change.created, now) };
         let record = (change.bucket.shard, change.position());
-        let windows = if letter.snapshot.is_some() { &Window::ALL[..] } else { windows };
-        let mut is_met = letter.snapshot.is_none();
+        let windows = if item.snapshot.is_some() { &Window::ALL[..] } else { windows };
+        let mut is_met = item.snapshot.is_none();
         for posting in usage::fold(std::slice::from_ref(&change), windows) {
-            if letter.snapshot.as_ref().is_some_and(|only| *only != describe(posting.snapshot())) {
+            if item.snapshot.as_ref().is_some_and(|only| *only != describe(posting.snapshot())) {
                 continue;
             }
             is_met = true;
             let of_snapshot = self.wanted.entry(posting.snapshot().clone()).or_default();
-            of_snapshot.letters.entry(record).or_default().push(place);
+            of_snapshot.items.entry(record).or_default().push(place);
             let known = of_snapshot.candidates.entry(record).or_insert(candidate);
             // What was parked was certainly not counted.
-            if letter.origin == Origin::Parked {
+            if item.origin == Origin::Parked {
                 *known = candidate;
             }
         }
         self.changes.push(change);
-        match &letter.snapshot {
+        match &item.snapshot {
             Some(snapshot) if !is_met => Err(format!("its record adds nothing to snapshot {snapshot}, which it names")),
             _ => Ok(()),
         }

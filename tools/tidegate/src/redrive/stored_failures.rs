@@ -1,4 +1,4 @@
-//! Letters from S3: batches that the event source mapping discarded. Each object is an invocation record with the whole
+//! Items from S3: batches that the event source mapping discarded. Each object is an invocation record with the whole
 //! batch.
 
 use anyhow::Context as _;
@@ -7,10 +7,7 @@ use futures::{StreamExt as _, future, stream};
 use tidegate_aws::invocation_record::InvocationRecord;
 use tidegate_domain::redrive::Origin;
 
-use super::{
-    letter::{Letter, Settled, Source},
-    summary::Summary,
-};
+use super::{ItemReasons, RedriveItem, Source, summary::Summary};
 
 /// The most objects in a round.
 const ROUND: i32 = 1000;
@@ -44,15 +41,15 @@ impl StoredFailures {
         Ok((bucket.to_owned(), prefix.to_owned()))
     }
 
-    /// The letter of an object; none if another redrive has deleted it meanwhile.
-    async fn letter(&self, key: String) -> Option<Letter> {
+    /// The item of an object; `None` if another redrive has deleted it.
+    async fn item(&self, key: String) -> Option<RedriveItem> {
         let records = match self.read(&key).await {
             Ok(record) if record.is_of(&self.function) => Ok(record.records),
             Ok(record) => Err(format!("it is a failure of {}", record.function_arn)),
             Err(error) if is_gone(&error) => return None,
             Err(error) => Err(format!("{error:#}")),
         };
-        Some(Letter { name: key, records, origin: Origin::FailedBatch, snapshot: None })
+        Some(RedriveItem { name: key, records, origin: Origin::FailedBatch, snapshot: None })
     }
 
     async fn read(&self, key: &str) -> anyhow::Result<InvocationRecord> {
@@ -69,7 +66,7 @@ impl StoredFailures {
 }
 
 impl Source for StoredFailures {
-    async fn take(&mut self) -> anyhow::Result<Vec<Letter>> {
+    async fn take(&mut self) -> anyhow::Result<Vec<RedriveItem>> {
         loop {
             let request = self.s3.list_objects_v2().bucket(&self.bucket).prefix(&self.prefix).max_keys(ROUND);
             let page = request.set_start_after(self.after.clone()).send().await.context("listing the failures")?;
@@ -82,17 +79,17 @@ impl Source for StoredFailures {
             let keys: Vec<_> = objects.filter_map(|object| object.key).collect();
             let Some(last) = keys.last() else { return Ok(Vec::new()) };
             self.after = Some(last.clone());
-            let letters = stream::iter(keys).map(|key| self.letter(key)).buffered(CONCURRENCY);
-            let letters: Vec<_> = letters.filter_map(future::ready).collect().await;
-            if !letters.is_empty() {
-                return Ok(letters);
+            let items = stream::iter(keys).map(|key| self.item(key)).buffered(CONCURRENCY);
+            let items: Vec<_> = items.filter_map(future::ready).collect().await;
+            if !items.is_empty() {
+                return Ok(items);
             }
         }
     }
 
-    async fn finish(&mut self, settled: Settled, dry_run: bool, summary: &mut Summary) {
+    async fn finish(&mut self, items: ItemReasons, dry_run: bool, summary: &mut Summary) {
         let mut done = Vec::new();
-        for (key, reasons) in settled {
+        for (key, reasons) in items {
             if !reasons.is_empty() {
                 summary.left.push((key, reasons.join("; ")));
             } else if !dry_run {

@@ -1,12 +1,9 @@
-//! One bucket in simulated time: its clients, its stream, and the keeper's own decisions.
+//! One bucket in simulated time: its clients, its stream, and the keeper's own decisions. Times are in microseconds.
 //!
 //! The clients are those of zae-limiter 0.17. Writes are atomic at the moment at which they arrive; a slow path takes
 //! three calls, in which other clients may write.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
-};
+use std::collections::BTreeMap;
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tidegate_domain::{
@@ -15,20 +12,21 @@ use tidegate_domain::{
     refill::{self, Decision, Refill},
     sequence::{SequenceNumber, StreamLabel},
     state::{BucketImage, BucketState, LimitState, ShardCount, Terms},
+    time::EpochMillis,
     tokens::Millitokens,
 };
 
-use super::{
-    held::{Exact, consume, projected, time, tokens},
-    loads::Load,
-    queue::{Event, Queued},
+use super::loads::Load;
+use crate::{
+    clock::{Agenda, START},
+    exact_bucket::{self, ExactBucket},
 };
 
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
-/// What an acquire takes of the write units, in millitokens: one of 1,000 a second.
+/// The write units that an acquire takes, in millitokens: one of 1,000 a second.
 const WRITE_UNIT: i64 = 1_000;
-/// From a client's failed write to its clock reading, in microseconds.
+/// From a client's failed write until it reads its clock.
 const ANSWER: i64 = 3_000;
 /// Both reads of a slow path: the configuration, then the item.
 const READS: i64 = 8_000;
@@ -36,32 +34,61 @@ const WRITE: i64 = 4_000;
 /// How many other shards a client tries when one is short.
 const PROBES: usize = 2;
 
-/// How the keeper gets the records. Times are in microseconds.
+/// How the stream delivers records to the keeper.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Delivery {
-    pub(super) window: i64,
+pub(crate) struct Delivery {
+    pub(crate) window: i64,
     /// From the end of a window to the function, on average.
-    pub(super) lag: i64,
+    pub(crate) lag: i64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
-    pub acquires: u64,
+pub(crate) struct Counts {
+    pub(crate) acquires: u64,
     /// Acquires that took the slow path.
-    pub slow: u64,
-    pub rejected: u64,
-    /// Acquires that an exact token bucket of the whole limit would have rejected.
-    pub exact: u64,
+    pub(crate) slow: u64,
+    pub(crate) rejected: u64,
+    /// Acquires that an exact token bucket of the whole limit rejects.
+    pub(crate) exact: u64,
     /// Writes to the table, those whose condition failed among them.
-    pub writes: u64,
+    pub(crate) writes: u64,
     /// Writes that changed an item, each of which is also a write to GSI2.
-    pub changes: u64,
+    pub(crate) changes: u64,
     /// Refills that the keeper wrote.
-    pub refilled: u64,
+    pub(crate) refilled: u64,
     /// Refills whose condition failed.
-    pub lost: u64,
+    pub(crate) lost: u64,
     /// Items that the repair read.
-    pub repair_reads: u64,
+    pub(crate) repair_reads: u64,
+}
+
+#[derive(Debug)]
+enum Event {
+    Acquire,
+    /// A client reads the item, to refill it up to the time `now`.
+    Read {
+        shard: usize,
+        now: i64,
+    },
+    /// A client writes what it has computed from the item that it read.
+    Commit {
+        shard: usize,
+        now: i64,
+        read: BucketState<'static>,
+    },
+    /// A client takes its tokens without a refill.
+    Retry {
+        shard: usize,
+    },
+    /// A batching window ends.
+    Window,
+    Batch(Vec<BucketChange<'static, BucketImage<'static>>>),
+    Refill {
+        shard: usize,
+        read: BucketState<'static>,
+        refill: Refill<'static>,
+    },
+    Repair,
 }
 
 struct Simulation<'l> {
@@ -72,27 +99,26 @@ struct Simulation<'l> {
     latencies: StdRng,
     /// The keeper's latencies.
     stream: StdRng,
-    now: i64,
+    agenda: Agenda<i64, Event>,
     end: i64,
-    queue: BinaryHeap<Reverse<Queued>>,
-    queued: u64,
     key: BucketKey<'static>,
     limits: [Limit<'static>; 2],
     shards: Vec<BucketState<'static>>,
     records: Vec<BucketChange<'static, BucketImage<'static>>>,
     sequence: u64,
-    exact: Exact,
+    exact: ExactBucket,
     counts: Counts,
 }
 
 /// Runs the load for so many seconds, with the keeper if there is a delivery.
-pub(super) fn run(load: &Load, delivery: Option<Delivery>, seconds: f64, seed: u64) -> Result<Counts, InvalidName> {
+pub(crate) fn run(load: &Load, delivery: Option<Delivery>, seconds: f64, seed: u64) -> Result<Counts, InvalidName> {
     let [tokens, units] = [Limit::new("rpm")?, Limit::new(Limit::WRITE_UNITS)?];
     let terms = |capacity: i64, refill: i64, period: i64| Terms {
         capacity: Millitokens::new(capacity * 1000),
         refill: Millitokens::new(refill * 1000),
         period,
     };
+    let exact_bucket::Terms { capacity, refill, period } = load.terms;
     let count = ShardCount::new(load.shards).unwrap_or(ShardCount::ONE);
     let limit_state = |limit: &Limit<'_>, terms: Terms| LimitState {
         tokens: terms.share(limit, count).capacity,
@@ -105,7 +131,7 @@ pub(super) fn run(load: &Load, delivery: Option<Delivery>, seconds: f64, seed: u
         expires: None,
         bytes: 600,
         limits: BTreeMap::from([
-            (tokens.clone(), limit_state(&tokens, terms(load.capacity, load.refill, load.period))),
+            (tokens.clone(), limit_state(&tokens, terms(capacity, refill, period))),
             (units.clone(), limit_state(&units, terms(1000, 1000, 1000))),
         ]),
     };
@@ -121,16 +147,14 @@ pub(super) fn run(load: &Load, delivery: Option<Delivery>, seconds: f64, seed: u
         clients: StdRng::seed_from_u64(seed),
         latencies: StdRng::seed_from_u64(seed + 1),
         stream: StdRng::seed_from_u64(seed + 2),
-        now: 0,
+        agenda: Agenda::new(0),
         end: micros(seconds),
-        queue: BinaryHeap::new(),
-        queued: 0,
         key,
         limits: [tokens, units],
         shards: vec![state; load.shards as usize],
         records: Vec::new(),
         sequence: 0,
-        exact: Exact { level: load.capacity * load.period * 1000, at: 0 },
+        exact: ExactBucket::new(exact_bucket::Terms { period: load.terms.period * 1000, ..load.terms }, 0),
         counts: Counts::default(),
     };
     simulation.run();
@@ -142,17 +166,13 @@ impl Simulation<'_> {
         self.next_acquire();
         if let Some(delivery) = self.delivery {
             let phase = self.stream.random_range(0..delivery.window);
-            self.push(phase, Event::Window);
+            self.agenda.after(phase, Event::Window);
             if self.load.shards > 1 {
                 let phase = self.stream.random_range(0..MINUTE);
-                self.push(phase, Event::Repair);
+                self.agenda.after(phase, Event::Repair);
             }
         }
-        while let Some(Reverse(Queued { at: (at, _), event })) = self.queue.pop() {
-            if at >= self.end {
-                break;
-            }
-            self.now = at;
+        while let Some(event) = self.agenda.next(self.end - 1) {
             self.handle(event);
         }
     }
@@ -164,11 +184,11 @@ impl Simulation<'_> {
                 self.next_acquire();
             }
             Event::Read { shard, now } => {
-                let seen = self.shards[shard].clone();
+                let read = self.shards[shard].clone();
                 let write = around(WRITE, &mut self.latencies);
-                self.push(write, Event::Commit { shard, now, seen });
+                self.agenda.after(write, Event::Commit { shard, now, read });
             }
-            Event::Commit { shard, now, seen } => self.commit(shard, now, &seen),
+            Event::Commit { shard, now, read } => self.commit(shard, now, &read),
             Event::Retry { shard } => {
                 if self.take(shard, 0) {
                     return;
@@ -177,24 +197,24 @@ impl Simulation<'_> {
             }
             Event::Window => {
                 let Some(Delivery { window, lag }) = self.delivery else { return };
-                self.push(window, Event::Window);
+                self.agenda.after(window, Event::Window);
                 let records = std::mem::take(&mut self.records);
                 if !records.is_empty() {
                     let lag = around(lag, &mut self.stream);
-                    self.push(lag, Event::Batch(records));
+                    self.agenda.after(lag, Event::Batch(records));
                 }
             }
             Event::Batch(records) => self.keep(records),
-            Event::Refill { shard, seen, refill } => self.refill(shard, &seen, &refill),
+            Event::Refill { shard, read, refill } => self.refill(shard, &read, &refill),
             Event::Repair => {
-                self.push(MINUTE, Event::Repair);
+                self.agenda.after(MINUTE, Event::Repair);
                 for shard in 0..self.shards.len() {
-                    let seen = self.shards[shard].clone();
+                    let read = self.shards[shard].clone();
                     self.counts.repair_reads += 1;
-                    if let Decision::Refill(refill) = refill::decide_idle(&seen, time(self.now)) {
+                    if let Decision::Refill(refill) = refill::decide_idle(&read, time(self.agenda.now())) {
                         // The repair decides by a second, consistent read.
                         self.counts.repair_reads += 2;
-                        self.push(WRITE, Event::Refill { shard, seen: seen.clone(), refill });
+                        self.agenda.after(WRITE, Event::Refill { shard, read, refill });
                     }
                 }
             }
@@ -203,8 +223,8 @@ impl Simulation<'_> {
 
     fn next_acquire(&mut self) {
         let highest = self.load.highest_rate();
-        let mut at = self.now;
-        // A Poisson process of the highest rate, thinned out to the rate of the moment.
+        let mut at = self.agenda.now();
+        // A Poisson process of the highest rate, thinned out to the current rate.
         loop {
             let gap = -(1.0 - self.clients.random::<f64>()).ln() / highest;
             at += micros(gap);
@@ -212,13 +232,12 @@ impl Simulation<'_> {
                 break;
             }
         }
-        self.push(at - self.now, Event::Acquire);
+        self.agenda.at(at, Event::Acquire);
     }
 
     fn acquire(&mut self) {
         self.counts.acquires += 1;
-        let load = self.load;
-        self.counts.exact += u64::from(!self.exact.take(load, self.now));
+        self.counts.exact += u64::from(!self.exact.acquire(self.load.tokens, self.agenda.now()));
         let mut untried: Vec<usize> = (0..self.shards.len()).collect();
         let draws: [usize; 1 + PROBES] = std::array::from_fn(|_| self.clients.random_range(0..5040));
         let mut first = None;
@@ -237,17 +256,17 @@ impl Simulation<'_> {
             }
         }
         let Some(shard) = first else { return };
-        let now = self.now + ANSWER;
+        let now = self.agenda.now() + ANSWER;
         if self.projected(shard, 0, now) < self.wanted() {
             self.counts.rejected += 1;
             return;
         }
         self.counts.slow += 1;
         let reads = around(READS, &mut self.latencies);
-        self.push(ANSWER + reads, Event::Read { shard, now });
+        self.agenda.after(ANSWER + reads, Event::Read { shard, now });
     }
 
-    /// A conditional write that takes the tokens that an acquire wants, and so many write units.
+    /// Takes the tokens of an acquire and so many write units in one conditional write. Returns whether they were there.
     fn take(&mut self, shard: usize, units: i64) -> bool {
         self.counts.writes += 1;
         let wanted = [self.wanted(), units];
@@ -262,30 +281,27 @@ impl Simulation<'_> {
         true
     }
 
-    fn commit(&mut self, shard: usize, now: i64, seen: &BucketState<'static>) {
+    fn commit(&mut self, shard: usize, now: i64, read: &BucketState<'static>) {
         let wanted = self.wanted();
-        let credits = [0, 1].map(|limit| {
-            let projected = projected(seen, &self.limits[limit], now);
-            projected - tokens(seen, &self.limits[limit])
-        });
-        if tokens(seen, &self.limits[0]) + credits[0] < wanted {
+        let credits = [0, 1].map(|limit| projected(read, &self.limits[limit], now) - tokens(read, &self.limits[limit]));
+        if tokens(read, &self.limits[0]) + credits[0] < wanted {
             self.counts.rejected += 1;
             return;
         }
         self.counts.writes += 1;
         let state = &self.shards[shard];
-        let is_as_seen = (0..2).all(|limit| {
-            let (stored, seen) = (tokens(state, &self.limits[limit]), tokens(seen, &self.limits[limit]));
+        let is_unchanged = (0..2).all(|limit| {
+            let (stored, read) = (tokens(state, &self.limits[limit]), tokens(read, &self.limits[limit]));
             let taken = if limit == 0 { wanted } else { 0 };
-            stored >= taken - credits[limit] && (credits[limit] <= 0 || stored <= seen)
+            stored >= taken - credits[limit] && (credits[limit] <= 0 || stored <= read)
         });
-        if state.last_refill != seen.last_refill || !is_as_seen {
+        if state.last_refill != read.last_refill || !is_unchanged {
             let retry = around(WRITE, &mut self.latencies);
-            self.push(retry, Event::Retry { shard });
+            self.agenda.after(retry, Event::Retry { shard });
             return;
         }
-        // The clock is read a second time after the reads: what has accrued in between is lost.
-        let last_refill = time(self.now - WRITE).max(seen.last_refill);
+        // The client reads its clock again after the reads. What has accrued in between is lost.
+        let last_refill = time(self.agenda.now() - WRITE).max(read.last_refill);
         self.change(shard, |state, limits| {
             state.last_refill = last_refill;
             consume(state, &limits[0], credits[0] - wanted, wanted);
@@ -294,26 +310,26 @@ impl Simulation<'_> {
     }
 
     fn keep(&mut self, records: Vec<BucketChange<'static, BucketImage<'static>>>) {
-        let now = time(self.now);
+        let now = time(self.agenda.now());
         for activity in activity::fold(records) {
             let Some(state) = activity.image.plain() else { continue };
             if let Decision::Refill(refill) = refill::decide(&activity, state, now) {
                 let shard = activity.bucket.shard.get() as usize;
                 let write = around(2 * WRITE, &mut self.stream);
-                self.push(write, Event::Refill { shard, seen: state.clone(), refill });
+                self.agenda.after(write, Event::Refill { shard, read: state.clone(), refill });
             }
         }
     }
 
     /// The keeper's write, on the same condition as `Buckets::refill`.
-    fn refill(&mut self, shard: usize, seen: &BucketState<'static>, refill: &Refill<'static>) {
+    fn refill(&mut self, shard: usize, read: &BucketState<'static>, refill: &Refill<'static>) {
         self.counts.writes += 1;
         let state = &self.shards[shard];
-        let is_as_seen = state.last_refill == seen.last_refill
-            && state.shards == seen.shards
-            && refill.credits.keys().all(|limit| tokens(state, limit) <= tokens(seen, limit))
+        let is_unchanged = state.last_refill == read.last_refill
+            && state.shards == read.shards
+            && refill.credits.keys().all(|limit| tokens(state, limit) <= tokens(read, limit))
             && refill.trims.iter().all(|(limit, share)| tokens(state, limit) > share.get());
-        if !is_as_seen {
+        if !is_unchanged {
             self.counts.lost += 1;
             return;
         }
@@ -327,6 +343,7 @@ impl Simulation<'_> {
         change(&mut self.shards[shard], &self.limits);
         let Some(old) = old else { return };
         self.sequence += 1;
+        let now = self.agenda.now();
         let stream = StreamLabel::parse("2026-01-01T00:00:00.000");
         let sequence = SequenceNumber::parse(&format!("{:021}", self.sequence));
         let (Ok(stream), Ok(sequence)) = (stream, sequence) else { return };
@@ -335,7 +352,7 @@ impl Simulation<'_> {
             stream,
             sequence,
             // In whole seconds, as on AWS.
-            created: time(self.now - self.now.rem_euclid(SECOND)),
+            created: time(now - now.rem_euclid(SECOND)),
             kind: ChangeKind::Updated,
             old: BucketImage::Plain(old),
             new: BucketImage::Plain(self.shards[shard].clone()),
@@ -353,14 +370,34 @@ impl Simulation<'_> {
     fn projected(&self, shard: usize, limit: usize, now: i64) -> i64 {
         projected(&self.shards[shard], &self.limits[limit], now)
     }
+}
 
-    fn push(&mut self, later: i64, event: Event) {
-        self.queued += 1;
-        self.queue.push(Reverse(Queued { at: (self.now + later, self.queued), event }));
+fn tokens(state: &BucketState<'_>, limit: &Limit<'_>) -> i64 {
+    state.limits.get(limit).map_or(0, |limit_state| limit_state.tokens.get())
+}
+
+/// The tokens that a client's slow path computes for the time `now`.
+fn projected(state: &BucketState<'_>, limit: &Limit<'_>, now: i64) -> i64 {
+    let Some(limit_state) = state.limits.get(limit) else { return 0 };
+    let share = state.share(limit, limit_state);
+    let elapsed = time(now).since(state.last_refill).as_millis();
+    let accrued = i64::try_from(share.accrued(elapsed)).unwrap_or(i64::MAX);
+    limit_state.tokens.get().saturating_add(accrued).min(share.capacity.get())
+}
+
+fn consume(state: &mut BucketState<'_>, limit: &Limit<'static>, change: i64, consumed: i64) {
+    if let Some(limit_state) = state.limits.get_mut(limit) {
+        limit_state.tokens = Millitokens::new(limit_state.tokens.get() + change);
+        limit_state.consumed = Millitokens::new(limit_state.consumed.get() + consumed);
     }
 }
 
-/// A time that is up to a third shorter or longer.
+/// The time by the clients' clocks, in whole milliseconds.
+fn time(micros: i64) -> EpochMillis {
+    EpochMillis::new(START.get() + micros / 1000).unwrap_or(EpochMillis::EPOCH)
+}
+
+/// A random time up to a third shorter or longer than the mean.
 fn around(mean: i64, rng: &mut StdRng) -> i64 {
     mean + rng.random_range(-mean / 3..=mean / 3)
 }

@@ -1,6 +1,12 @@
-//! One exact token bucket of a whole limit: the standard for what may be admitted, whatever shards there are.
+//! One exact token bucket of a whole limit: the standard for what may be admitted, however many shards exist.
 
-use super::phases::Terms;
+/// A limit in whole tokens. The caller chooses the unit of the period, and gives times in the same unit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms {
+    pub(crate) capacity: i64,
+    pub(crate) refill: i64,
+    pub(crate) period: i64,
+}
 
 /// The bucket, full when it is created.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +23,7 @@ impl ExactBucket {
         Self { terms, level: terms.capacity * terms.period, at, lowest: 0 }
     }
 
-    /// Takes whole tokens at the moment `now`, in milliseconds, even if there are too few.
+    /// Takes whole tokens, even if there are too few.
     pub(crate) fn take(&mut self, tokens: i64, now: i64) {
         let accrued = (now - self.at).max(0) * self.terms.refill;
         self.at = self.at.max(now);
@@ -26,7 +32,7 @@ impl ExactBucket {
         self.lowest = self.lowest.min(self.level);
     }
 
-    /// Takes whole tokens if there are enough; whether there were.
+    /// Takes whole tokens if there are enough. Returns whether there were.
     pub(crate) fn acquire(&mut self, tokens: i64, now: i64) -> bool {
         self.take(0, now);
         let fits = self.level >= tokens * self.terms.period;
@@ -36,7 +42,7 @@ impl ExactBucket {
         fits
     }
 
-    /// The most tokens that were taken beyond what there was, rounded up.
+    /// The most tokens that were missing at any time, rounded up.
     pub(crate) fn over_admitted(&self) -> u64 {
         self.lowest.unsigned_abs().div_ceil(self.terms.period.unsigned_abs())
     }

@@ -1,14 +1,14 @@
 //! The figures by which rules are compared.
 
 use proptest::prelude::*;
-use tidegate_demo::fleet::{
-    course::{Course, Second},
-    figures::{Figures, fair_shares, jain},
-    rule::Rule,
-    scenario::{Member, NetworkConditions, Scenario},
-};
 
-use crate::is_near;
+use super::is_near;
+use crate::fleet::{
+    figures::{Figures, fair_shares, jain},
+    scenario::{Member, NetworkConditions, Scenario},
+    simulation::{FleetTrace, Second},
+    worker::Rule,
+};
 
 proptest! {
     #[test]
@@ -22,7 +22,7 @@ proptest! {
     }
 
     #[test]
-    fn fairness_is_one_for_the_same_and_less_for_any_other(part in 0.001..1e6_f64, n in 1..50_usize, more in 0.01..10.0_f64) {
+    fn fairness_is_one_only_for_equal_parts(part in 0.001..1e6_f64, n in 1..50_usize, more in 0.01..10.0_f64) {
         let mut parts = vec![part; n];
         prop_assert!(is_near(jain(&parts).unwrap(), 1.0));
         parts.push(part * (1.0 + more));
@@ -36,13 +36,13 @@ proptest! {
         let most = shares.iter().copied().fold(0.0, f64::max);
         for (share, want) in shares.iter().zip(&wants) {
             prop_assert!(share <= want);
-            prop_assert!(is_near(*share, *want) || is_near(*share, most), "{share} of {want}, and somebody gets {most}");
+            prop_assert!(is_near(*share, *want) || is_near(*share, most), "{share} of {want}, and another gets {most}");
         }
     }
 }
 
 #[test]
-fn who_gets_all_is_one_in_n() {
+fn a_single_winner_is_one_in_n() {
     assert!(is_near(jain(&[0.0, 7.0, 0.0, 0.0]).unwrap(), 0.25));
     assert_eq!(jain(&[0.0, 0.0]), None);
     assert_eq!(jain(&[]), None);
@@ -50,20 +50,20 @@ fn who_gets_all_is_one_in_n() {
 
 /// Two members of a fleet with a cap of 100: what each consumes, by spans of seconds.
 fn check(event: u32, settles_from: u32, spans: &[(usize, [f64; 2])], expect: Figures) {
-    let course: Vec<_> = spans.iter().flat_map(|(seconds, consumed)| vec![consumed.to_vec(); *seconds]).collect();
+    let consumed: Vec<_> = spans.iter().flat_map(|(seconds, consumed)| vec![consumed.to_vec(); *seconds]).collect();
     let scenario = Scenario {
         name: "made up",
         summary: "",
         rule: Rule::new(100.0, 1_000.0).unwrap(),
         members: vec![Member { joins: 0, wants: vec![(0, 500.0)] }; 2],
-        weather: NetworkConditions::fair(),
+        conditions: NetworkConditions::nominal(),
         outage: 0..0,
         event,
         settles_from,
-        length: u32::try_from(course.len()).unwrap(),
+        length: u32::try_from(consumed.len()).unwrap(),
     };
-    let seconds = course.into_iter().map(|consumed| Second { consumed, limits: Vec::new() }).collect();
-    let figures = Figures::of(&scenario, &Course { seconds, passes: Vec::new() });
+    let seconds = consumed.into_iter().map(|consumed| Second { consumed, limits: Vec::new() }).collect();
+    let figures = Figures::of(&scenario, &FleetTrace { seconds, aggregations: Vec::new() });
     assert_eq!(figures.settled_after, expect.settled_after);
     for (figure, expect) in [
         (figures.overshoot, expect.overshoot),
@@ -75,7 +75,7 @@ fn check(event: u32, settles_from: u32, spans: &[(usize, [f64; 2])], expect: Fig
 }
 
 #[test]
-fn figures_are_what_they_are_said_to_be() {
+fn figures_match_their_definitions() {
     let exact = Figures { settled_after: Some(0), overshoot: 0.0, fairness: 1.0, utilisation: 1.0 };
     check(0, 0, &[(60, [50.0, 50.0])], exact);
     // Within 5 % from the 11th second on; 10 seconds of 100 above the cap.

@@ -1,44 +1,45 @@
-//! What the keeper saves and costs: a bucket's clients in simulated time, with the keeper's refills and without them.
+//! `cargo run -- keeper-costs`: what the keeper saves and costs, by a bucket's clients in simulated time, with the keeper's
+//! refills and without them.
 //!
 //! There is no table here: one bucket, a model of its clients, a stream that delivers late, and the keeper's own
-//! decisions. So an hour of a load takes less than a second.
+//! decisions. An hour of a load therefore takes less than a second.
 
-mod held;
 mod loads;
-mod queue;
 mod simulation;
 
-use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use std::process::ExitCode;
+
+use comfy_table::presets::ASCII_MARKDOWN;
 use tidegate_domain::bucket::InvalidName;
 
-use self::simulation::Delivery;
-pub use self::{
-    loads::{Aim, Load},
-    simulation::Counts,
+pub(crate) use self::loads::Expectation;
+use self::{
+    loads::Load,
+    simulation::{Counts, Delivery},
 };
+use crate::print::{self, Outcome, float};
 
-/// What to run.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Simulated minutes of each load; fewer of one with many acquires
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=1_440))]
-    pub minutes: u32,
+    pub(crate) minutes: u32,
     /// When acquires come, which shards they draw, and how long calls take
     #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// As in the template: a batching window of a second. It is not aligned to whole seconds.
 const DELIVERY: Delivery = Delivery { window: 1_000_000, lag: 300_000 };
 
-/// What a slow path reads, in read units: clients since 0.12, and those of 0.10.
+/// The read units of a slow path: of clients since 0.12, and of clients of 0.10.
 const READS: f64 = 2.5;
 const READS_OF_OLD_CLIENTS: f64 = 1.0;
 
-/// A load ends when it may have had so many acquires: what it shows does not change any more.
+/// A load ends after about so many acquires: its results no longer change then.
 const MOST_ACQUIRES: f64 = 600_000.0;
 
-/// A write unit costs as much as so many read units.
+/// The price of a write unit in read units.
 const WRITE_PRICE: f64 = 5.0;
 
 /// The most that the keeper may add to the price of the table, in percent.
@@ -46,15 +47,23 @@ const MOST_ADDED: f64 = 0.5;
 
 /// A load, with the keeper and without it.
 #[derive(Clone, Debug)]
-pub struct Row {
-    pub load: Load,
-    pub without: Counts,
+pub(crate) struct Row {
+    pub(crate) load: Load,
+    pub(crate) without: Counts,
     /// The same acquires with the keeper.
-    pub with: Counts,
+    pub(crate) with: Counts,
 }
 
-/// Runs all loads. The same options make the same rows.
-pub fn run(options: Options) -> Result<Vec<Row>, InvalidName> {
+/// Runs the demonstration and prints its report.
+pub(crate) fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
+    println!("{} simulated minutes of each load, seed {}\n", options.minutes, options.seed);
+    let rows = run(options)?;
+    println!("{}\n", table(&rows));
+    Ok(outcome(&rows).print())
+}
+
+/// Runs all loads. The same options give the same rows.
+pub(crate) fn run(options: Options) -> Result<Vec<Row>, InvalidName> {
     let rows = loads::all().into_iter().map(|load| {
         let seconds = f64::from(options.minutes * 60).min(MOST_ACQUIRES / load.highest_rate());
         let run = |delivery| simulation::run(&load, delivery, seconds, options.seed);
@@ -66,7 +75,7 @@ pub fn run(options: Options) -> Result<Vec<Row>, InvalidName> {
 
 impl Row {
     /// One line for each requirement that the keeper does not meet.
-    pub fn problems(&self) -> Vec<String> {
+    pub(crate) fn problems(&self) -> Vec<String> {
         let Self { load, without, with } = self;
         let mut problems = Vec::new();
         let mut check = |is_met: bool, problem: String| {
@@ -81,23 +90,23 @@ impl Row {
         for (what, with, without) in
             [("slow paths", with.slow, without.slow), ("rejections", with.rejected, without.rejected)]
         {
-            // A single refill changes which calls meet. Where many slow paths are left, their number then differs by
-            // chance: its standard deviation is about the square root.
-            let chance = if load.aim == Aim::NoHarm { 4 * without.isqrt() } else { 0 };
+            // A single refill changes which calls meet. If many slow paths are left, their number differs by chance:
+            // its standard deviation is about the square root.
+            let chance = if load.expectation == Expectation::NoHarm { 4 * without.isqrt() } else { 0 };
             check(with <= without + chance, format!("{with} {what}, and {without} without the keeper"));
         }
         let tried = with.refilled + with.lost;
-        match load.aim {
-            Aim::Halve => {
+        match load.expectation {
+            Expectation::Halve => {
                 check(with.slow * 2 <= without.slow, format!("{} of {} slow paths are left", with.slow, without.slow));
             }
-            Aim::LeaveAlone => check(tried == 0, format!("{tried} refills, which cannot pay")),
-            Aim::NoHarm => {}
+            Expectation::LeaveAlone => check(tried == 0, format!("{tried} refills, which cannot pay")),
+            Expectation::NoHarm => {}
         }
         problems
     }
 
-    /// What the keeper adds to the price, in percent: below zero if it saves.
+    /// The change of the price by the keeper, in percent: below zero if it saves.
     fn added(&self, reads: f64, with_index: bool) -> f64 {
         let price = |counts: &Counts| {
             let writes = counts.writes + if with_index { counts.changes } else { 0 };
@@ -108,10 +117,20 @@ impl Row {
     }
 }
 
+pub(crate) fn outcome(rows: &[Row]) -> Outcome {
+    let problems: Vec<_> = rows.iter().flat_map(Row::problems).collect();
+    Outcome {
+        passed: format!(
+            "PAYS: no load costs over {MOST_ADDED} % more, takes more slow paths or is rejected more often"
+        ),
+        failed: format!("DOES NOT PAY: {} requirements are not met", problems.len()),
+        problems,
+    }
+}
+
 /// The table, as the function's README shows it.
-pub fn table(rows: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header([
+pub(crate) fn table(rows: &[Row]) -> String {
+    let header = [
         "load",
         "slow paths, without / with",
         "rejections, without / with / exact bucket",
@@ -120,12 +139,12 @@ pub fn table(rows: &[Row]) -> String {
         "refills per 1,000, written / lost",
         "cost of the table",
         "and of GSI2",
-    ]);
-    for row in rows {
+    ];
+    let cells = |row: &Row| {
         let Row { load, without, with } = row;
         let per = |count: u64, scale: f64| float(count) * scale / float(without.acquires.max(1));
         let reads = |counts: &Counts| per(counts.slow, 1000.0 * READS) + per(counts.repair_reads, 500.0);
-        table.add_row([
+        [
             load.name.to_owned(),
             format!("{:.2} % / {:.2} %", per(without.slow, 100.0), per(with.slow, 100.0)),
             format!(
@@ -139,31 +158,9 @@ pub fn table(rows: &[Row]) -> String {
             format!("{:.1} / {:.1}", per(with.refilled, 1000.0), per(with.lost, 1000.0)),
             format!("{:+.2} %", row.added(READS, false)),
             format!("{:+.2} %", row.added(READS, true)),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+        ]
+    };
+    let mut table = print::table(&header, 1, rows.iter().map(cells));
+    table.load_style(ASCII_MARKDOWN);
     table.to_string()
-}
-
-/// Runs the loads and prints the table; what the process is to end with.
-pub fn demonstrate(options: Options) -> anyhow::Result<u8> {
-    println!("{} simulated minutes of each load, seed {}\n", options.minutes, options.seed);
-    let rows = run(options)?;
-    println!("{}\n", table(&rows));
-    let problems: Vec<_> = rows.iter().flat_map(Row::problems).collect();
-    for problem in &problems {
-        eprintln!("{problem}");
-    }
-    match problems.len() {
-        0 => println!("PAYS: no load costs over {MOST_ADDED} % more, takes more slow paths or is rejected more often"),
-        problems => println!("DOES NOT PAY: {problems} requirements are not met"),
-    }
-    Ok(u8::from(!problems.is_empty()))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a person reads four digits of it")]
-fn float(count: u64) -> f64 {
-    count as f64
 }

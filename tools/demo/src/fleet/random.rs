@@ -6,16 +6,14 @@ use std::{ops::Range, time::Duration};
 ///
 /// [paper]: https://doi.org/10.1145/2660193.2660195
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub(crate) struct SeededRandom(u64);
 
-impl Chance {
-    /// The numbers of this seed, from the first.
-    pub const fn new(seed: u64) -> Self {
+impl SeededRandom {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
-    pub const fn bits(&mut self) -> u64 {
+    const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,25 +21,23 @@ impl Chance {
         bits ^ (bits >> 31)
     }
 
-    /// A number from 0 up to, but not including, 1.
+    /// Returns a number from 0 up to, but not including, 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are what a float holds")]
-    pub const fn unit(&mut self) -> f64 {
+    pub(crate) const fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Whether something happens that does with this probability.
-    pub const fn happens(&mut self, probability: f64) -> bool {
+    pub(crate) const fn happens(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
-    /// A time within these bounds.
-    pub fn within(&mut self, bounds: &Range<Duration>) -> Duration {
+    pub(crate) fn within(&mut self, bounds: &Range<Duration>) -> Duration {
         bounds.start + bounds.end.saturating_sub(bounds.start).mul_f64(self.unit())
     }
 
-    /// A number below `count`; 0 if there is none.
+    /// Returns a number below `count`; 0 if `count` is 0.
     #[expect(clippy::cast_possible_truncation, reason = "the remainder is below a usize")]
-    pub const fn below(&mut self, count: usize) -> usize {
+    pub(crate) const fn below(&mut self, count: usize) -> usize {
         if count == 0 { 0 } else { (self.bits() % count as u64) as usize }
     }
 }
@@ -52,22 +48,22 @@ mod tests {
 
     #[test]
     fn the_numbers_are_those_of_the_generator() {
-        let mut chance = Chance::new(1_234_567);
-        let numbers = [chance.bits(), chance.bits(), chance.bits()];
+        let mut random = SeededRandom::new(1_234_567);
+        let numbers = [random.bits(), random.bits(), random.bits()];
         assert_eq!(numbers, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
     #[test]
     fn numbers_stay_within_their_bounds() {
-        let mut chance = Chance::new(1);
+        let mut random = SeededRandom::new(1);
         let bounds = Duration::from_millis(20)..Duration::from_millis(80);
         for _ in 0..1_000 {
-            assert!((0.0..1.0).contains(&chance.unit()));
-            assert!(bounds.contains(&chance.within(&bounds)));
-            assert!(chance.below(3) < 3);
+            assert!((0.0..1.0).contains(&random.unit()));
+            assert!(bounds.contains(&random.within(&bounds)));
+            assert!(random.below(3) < 3);
         }
-        assert_eq!(chance.below(0), 0);
-        assert!(!chance.happens(0.0));
-        assert!(chance.happens(1.0));
+        assert_eq!(random.below(0), 0);
+        assert!(!random.happens(0.0));
+        assert!(random.happens(1.0));
     }
 }

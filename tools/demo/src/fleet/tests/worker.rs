@@ -1,9 +1,11 @@
-//! The rule by itself.
+//! The rule by itself, and what a worker may consume.
+
+use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_demo::fleet::rule::Rule;
 
-use crate::is_near;
+use super::is_near;
+use crate::fleet::worker::{Allowance, Rule};
 
 fn rule() -> impl Strategy<Value = Rule> {
     (1.0..1e6_f64, 1.0..1e4_f64).prop_map(|(cap, maximum)| Rule::new(cap, maximum).unwrap())
@@ -36,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn a_limit_goes_four_tenths_of_the_way_or_is_refused((rule, limit) in limited(), load in load()) {
+    fn a_limit_moves_four_tenths_or_is_refused((rule, limit) in limited(), load in load()) {
         let (target, adjusted) = (rule.target(limit, load * rule.cap()), rule.adjust(limit, load * rule.cap()));
         let way = limit + Rule::SMOOTHING * (target - limit);
         if way < Rule::FLOOR - 1e-9 {
@@ -48,12 +50,12 @@ proptest! {
 
     #[test]
     fn more_load_never_raises_a_limit((rule, limit) in limited(), load in 0.001..100.0_f64, more in 1.0..10.0_f64) {
-        // Only a refusal keeps a limit that a lower load would have lowered.
+        // Targets, because a refused limit stays although a lower load would lower it.
         let (less, more) = (load * rule.cap(), load * more * rule.cap());
         prop_assert!(rule.target(limit, more) <= rule.target(limit, less));
     }
 
-    /// Nobody catches up: limits keep their proportion for as long as none is at its bounds.
+    /// Limits keep their proportion for as long as none is at its bounds.
     #[test]
     fn limits_keep_their_proportion((rule, limit) in limited(), part in 0.01..1.0_f64, load in 0.5..2.0_f64) {
         let (sum, lower) = (load * rule.cap(), limit * part);
@@ -63,7 +65,7 @@ proptest! {
 
     /// An old summary compounds: each time that it is read, limits change by the same factor once more.
     #[test]
-    fn a_summary_that_nobody_renews_moves_limits_on_and_on(load in 0.5..0.99_f64, times in 1..400_i32) {
+    fn an_old_summary_keeps_moving_limits(load in 0.5..0.99_f64, times in 1..400_i32) {
         let rule = Rule::new(1_000.0, 1e9).unwrap();
         let last = (0..times).fold(1.0, |limit, _| rule.adjust(limit, load * rule.cap()));
         let factor = 1.0 - Rule::SMOOTHING + Rule::SMOOTHING / load;
@@ -77,7 +79,7 @@ proptest! {
 }
 
 #[test]
-fn a_worker_starts_with_a_tenth_of_the_cap_within_its_bounds() {
+fn a_worker_starts_with_a_tenth_of_cap() {
     let check = |cap, maximum, expect| {
         let initial = Rule::new(cap, maximum).unwrap().initial();
         assert!(is_near(initial, expect), "{initial} of {cap}, {maximum}");
@@ -89,7 +91,7 @@ fn a_worker_starts_with_a_tenth_of_the_cap_within_its_bounds() {
 }
 
 #[test]
-fn no_worker_works_by_less_than_one_or_by_no_number() {
+fn rates_below_one_and_non_numbers_are_rejected() {
     let check = |cap, maximum, expect: &str| {
         let error = Rule::new(cap, maximum).unwrap_err();
         assert!(error.to_string().starts_with(expect), "{error}");
@@ -99,4 +101,73 @@ fn no_worker_works_by_less_than_one_or_by_no_number() {
     check(100.0, -1.0, "-1 ");
     check(f64::NAN, 1.0, "NaN ");
     check(f64::INFINITY, 1.0, "inf ");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A demand, and for how many milliseconds.
+    Consume(f64, u64),
+    SetLimit(f64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (prop_oneof![Just(0.0), 0.0..10_000.0_f64], 0..10_000_u64).prop_map(|(demand, millis)| Step::Consume(demand, millis)),
+        1 => (1.0..5_000.0_f64).prop_map(Step::SetLimit),
+    ];
+    proptest::collection::vec(step, 0..30)
+}
+
+fn allowance() -> impl Strategy<Value = Allowance> {
+    (1.0..5_000.0_f64, steps()).prop_map(|(limit, steps)| {
+        let mut allowance = Allowance::new(limit);
+        for step in steps {
+            match step {
+                Step::Consume(demand, millis) => {
+                    allowance.consume(demand, Duration::from_millis(millis));
+                }
+                Step::SetLimit(limit) => allowance.set_limit(limit),
+            }
+        }
+        allowance
+    })
+}
+
+proptest! {
+    #[test]
+    fn consumption_is_bounded_by_demand_and_by_tokens(mut allowance in allowance(), demand in 0.0..10_000.0_f64, millis in 0..60_000_u64) {
+        let elapsed = Duration::from_millis(millis);
+        let (wanted, there) = (demand * elapsed.as_secs_f64(), allowance.tokens() + allowance.limit() * elapsed.as_secs_f64());
+        let consumed = allowance.consume(demand, elapsed);
+        prop_assert!(consumed <= wanted + 1e-6 && consumed <= there + 1e-6, "{consumed} of {wanted} and {there}");
+        // All demand up to the limit is met.
+        prop_assert!(consumed >= wanted.min(allowance.limit() * elapsed.as_secs_f64()) - 1e-6, "{consumed}");
+        prop_assert!(allowance.tokens() >= 0.0 && allowance.tokens() <= 2.0 * allowance.limit() + 1e-6);
+    }
+
+    #[test]
+    fn consumption_does_not_depend_on_the_steps(allowance in allowance(), demand in 0.0..10_000.0_f64, parts in proptest::collection::vec(0..5_000_u64, 1..8)) {
+        let mut whole = allowance;
+        let at_once = whole.consume(demand, Duration::from_millis(parts.iter().sum()));
+        let mut cut = allowance;
+        let in_parts: f64 = parts.iter().map(|millis| cut.consume(demand, Duration::from_millis(*millis))).sum();
+        prop_assert!(is_near(at_once, in_parts), "{at_once}, and {in_parts} in parts");
+        prop_assert!(is_near(whole.tokens(), cut.tokens()));
+    }
+
+    #[test]
+    fn a_new_limit_keeps_how_full_the_bucket_is(mut allowance in allowance(), limit in 1.0..5_000.0_f64) {
+        let full = allowance.tokens() / allowance.limit();
+        allowance.set_limit(limit);
+        prop_assert!(is_near(allowance.tokens() / limit, full));
+    }
+}
+
+#[test]
+fn a_burst_is_two_seconds_of_the_limit() {
+    let mut idle = Allowance::new(100.0);
+    idle.consume(0.0, Duration::from_mins(1));
+    assert!(is_near(idle.tokens(), 200.0));
+    assert!(is_near(idle.consume(1_000.0, Duration::from_secs(1)), 300.0));
+    assert!(is_near(idle.consume(1_000.0, Duration::from_secs(1)), 100.0));
 }

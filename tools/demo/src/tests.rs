@@ -1,0 +1,207 @@
+//! The demonstrations, shortened: each one passes, and reports every requirement that is not met.
+
+use std::fmt::Debug;
+
+use tidegate_domain::rates::{Judgement, Rate, Rates};
+use tidegate_sandbox::services::Services;
+
+use crate::{
+    costs::{self, Expectation, Row},
+    keeper::{self, Comparison, Figures},
+    print::Outcome,
+    rates::{self, RatesRun, ScenarioRun},
+    rollup::{self, RollupRun},
+    tokens,
+};
+
+/// Checks that an outcome passes and that its last line begins with `line`.
+fn check_passed(outcome: &Outcome, line: &str, context: &impl Debug) {
+    assert_eq!(outcome.problems, Vec::<String>::new(), "{context:?}");
+    assert_eq!(outcome.exit_code(), 0);
+    assert!(outcome.line().starts_with(line), "{}", outcome.line());
+}
+
+/// Checks that an outcome has so many problems, each of which contains `expect`, and that its last line begins with `line`.
+fn check_failed(outcome: &Outcome, count: usize, expect: &str, line: &str) {
+    let problems = &outcome.problems;
+    assert_eq!(problems.len(), count, "{problems:?}");
+    assert!(problems.iter().all(|problem| problem.contains(expect)), "{problems:?} do not contain {expect:?}");
+    assert_eq!(outcome.exit_code(), 1);
+    assert!(outcome.line().starts_with(&format!("{line}: {count} ")), "{}", outcome.line());
+}
+
+/// A changed copy.
+fn falsified<T: Clone>(run: &T, falsify: impl FnOnce(&mut T)) -> T {
+    let mut run = run.clone();
+    falsify(&mut run);
+    run
+}
+
+#[tokio::test]
+async fn rollup_reports_a_single_difference() -> anyhow::Result<()> {
+    let options = rollup::Options {
+        records: 300,
+        entities: 2,
+        shards: 2,
+        faults: 0.3,
+        // This seed writes poison.
+        seed: 7,
+        batch_size: 50.try_into()?,
+    };
+    let services = Services::embedded(None, "rollup").await?;
+    let mut run = rollup::run(&options, &services).await?;
+    check_passed(&run.outcome(), "EXACT: all ", &run);
+    assert!(run.poison.0 > 0 && !run.delivery_faults.is_empty(), "too few faults: {run:?}");
+
+    let (snapshot, usage) = run.granted.iter().next().expect("the clients were granted tokens");
+    let (snapshot, limit) = (snapshot.clone(), usage.tokens.keys().next().cloned().expect("of a limit"));
+    let mut check = |falsify: &dyn Fn(&mut RollupRun), expect: &str| {
+        let (granted, poison) = (run.granted.clone(), run.poison);
+        falsify(&mut run);
+        check_failed(&run.outcome(), 1, expect, "WRONG");
+        (run.granted, run.poison) = (granted, poison);
+    };
+    check(&|run| run.granted.add_tokens(&snapshot, &limit, 1), &snapshot.entity);
+    check(&|run| run.granted.add_event(&snapshot), &snapshot.entity);
+    check(&|run| run.poison.0 += 1, "poison records were written");
+    assert_eq!(run.outcome().exit_code(), 0);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_keeper_meets_its_requirements() -> anyhow::Result<()> {
+    let comparison = keeper::run(&keeper::Options { seconds: 30, seed: 1 }).await?;
+    check_passed(&comparison.outcome(), "MET", &comparison.table());
+    let shows = |shown: fn(&Figures) -> bool| comparison.without.iter().any(shown);
+    assert!(shows(|of| of.phase == "surge" && of.over_admitted > 0), "{}", comparison.table());
+    assert!(shows(|of| of.phase == "ramp" && of.created > 0), "{}", comparison.table());
+
+    // Falsifies a phase of both runs with the keeper.
+    let check = |phase: &str, falsify: fn(&mut Figures, &Figures), expect: &str| {
+        let falsified = falsified(&comparison, |Comparison { without, one, two, .. }| {
+            let pairs = one.iter_mut().zip(&*without).chain(two.iter_mut().zip(&*without));
+            pairs.filter(|(with, _)| with.phase == phase).for_each(|(with, without)| falsify(with, without));
+        });
+        check_failed(&falsified.outcome(), 2, expect, "NOT MET");
+    };
+    check("steady", |with, without| with.slow_paths = without.slow_paths / 2 + 1, "slow paths");
+    check("steady", |with, _| with.keeper.write += 10, "costs ");
+    check("steady", |with, _| with.keeper.half_read += 100, "costs ");
+    check("burst", |with, without| with.slow_paths = without.slow_paths + 1, "slow paths");
+    check("burst", |with, without| with.rejected = without.rejected + 1, "rejections");
+    check("burst", |with, _| with.over_admitted = 1, "over-admitted");
+    check("surge", |with, _| with.rejected = with.exactly_rejected + 3, "rejections");
+    check("surge", |with, _| with.keeper.write += 100, "costs ");
+    check("surge", |with, _| with.created = 1, "clients created");
+    check("ramp", |with, _| with.existing -= 1, "3 of 4 shards exist");
+    check("ramp", |with, _| (with.shards, with.existing) = (8, 8), "8 of 8 shards exist, instead of 4");
+    check("idle", |with, _| with.drained[3] = 99, "the drained shard has [0, 100, 0, 99]");
+    check("idle", |with, _| with.drained.clear(), "the drained shard has []");
+
+    let differing = falsified(&comparison, |comparison| comparison.two[0].report.refilled += 1);
+    check_failed(&differing.outcome(), 1, "with one process", "NOT MET");
+    Ok(())
+}
+
+#[test]
+fn refills_pay_for_every_load() -> anyhow::Result<()> {
+    let rows = costs::run(costs::Options { minutes: 60, seed: 1 })?;
+    check_passed(&costs::outcome(&rows), "PAYS", &costs::table(&rows));
+
+    let row = |expectation| rows.iter().find(|row| row.load.expectation == expectation).unwrap();
+    let check = |row: &Row, falsify: fn(&mut Row), expect: &str| {
+        let Outcome { problems, .. } = costs::outcome(&[falsified(row, falsify)]);
+        assert!(problems.iter().any(|problem| problem.contains(expect)), "{problems:?} do not contain {expect:?}");
+    };
+    let halved = row(Expectation::Halve);
+    assert!(halved.with.refilled > 0);
+    check(halved, |row| row.with.writes += row.without.writes / 50, "% more with the keeper, with clients of 0.12");
+    check(halved, |row| row.with.slow = row.without.slow, "slow paths are left");
+    check(halved, |row| row.with.rejected = row.without.rejected + 1, "rejections, and");
+    check(row(Expectation::LeaveAlone), |row| row.with.lost = 1, "1 refills, which cannot pay");
+    check(row(Expectation::NoHarm), |row| row.with.slow = 2 * row.without.slow, "slow paths, and");
+    Ok(())
+}
+
+#[test]
+fn a_seed_repeats_the_costs() -> anyhow::Result<()> {
+    let table = |seed| costs::run(costs::Options { minutes: 5, seed }).map(|rows| costs::table(&rows));
+    assert_eq!(table(1)?, table(1)?);
+    assert_ne!(table(1)?, table(2)?);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sweeper_meets_its_requirements() -> anyhow::Result<()> {
+    let comparison = Box::pin(tokens::run(&tokens::Options { events: 80, seed: 1 })).await?;
+    let table = comparison.table();
+    check_passed(&comparison.outcome(), "SWEPT", &table);
+    let tally = &comparison.with.tally;
+    for decision in ["deleted", "untracked", "no-end"] {
+        assert!(tally.done.get(decision).is_some_and(|count| *count > 0), "{decision}: {table}");
+    }
+    for reason in ["early", "failed"] {
+        assert!(tally.redelivered.get(reason).is_some_and(|count| *count > 0), "{reason}: {table}");
+    }
+    assert!(comparison.with.lost > 0 && comparison.with.strays > 0 && tally.reconciled.expired > 0, "{table}");
+
+    let check = |falsify: fn(&mut tokens::Figures), expect: &str| {
+        let falsified = falsified(&comparison, |comparison| falsify(&mut comparison.with));
+        check_failed(&falsified.outcome(), 1, expect, "NOT SWEPT");
+    };
+    check(|with| with.leaked.push("r-1 j-1".to_owned()), "leaked: r-1 j-1");
+    check(|with| with.taken.push("r-2 j-2".to_owned()), "live and taken: r-2 j-2");
+    check(|with| with.live += 1, "8 tokens count in the end, and 7 resources run");
+    check(|with| with.tally.parked.clear(), "0 messages were parked");
+    check(|with| with.tally.unsettled = 3, "3 messages are still in the queue");
+    check(|with| with.refused = usize::MAX, "without the sweeper");
+    Ok(())
+}
+
+const SHORT_RATES: rates::Options = rates::Options { workers: 8, cap: 4_000.0, worker_max: 1_500.0, seed: 1 };
+
+#[test]
+fn wrong_summaries_are_reported() -> anyhow::Result<()> {
+    let run = rates::run(&SHORT_RATES)?;
+    check_passed(&run.outcome(), "EXACT: each of ", &"rates");
+
+    let check = |falsify: fn(&mut RatesRun)| {
+        let outcome = falsified(&run, falsify).outcome();
+        check_failed(&outcome, 1, "cold start, nominal network: at ", "NOT EXACT");
+        assert!(outcome.problems[0].starts_with("cold start, nominal network: at "), "{outcome:?}");
+    };
+    check(|run| {
+        run.runs[0].trace.aggregations[9].reports.pop();
+    });
+    check(|run| run.runs[0].trace.aggregations[9].reports[0].rate += 0.001);
+    check(|run| {
+        let aggregation = &mut run.runs[0].trace.aggregations[9];
+        let rates = Rates { read: Rate::default(), write: Rate::default() };
+        aggregation.tally.count(Judgement::Fresh { rates, at: aggregation.at });
+    });
+    Ok(())
+}
+
+#[test]
+fn a_seed_repeats_every_scenario_and_network() -> anyhow::Result<()> {
+    let run = rates::run(&SHORT_RATES)?;
+    let (table, drawings) = (run.table(), run.drawings());
+    let again = rates::run(&SHORT_RATES)?;
+    assert_eq!((again.table(), again.drawings()), (table.clone(), drawings.clone()));
+    assert_ne!(rates::run(&rates::Options { seed: 2, ..SHORT_RATES })?.table(), table);
+    for scenario in ["cold start", "surge", "skewed demand", "half joins", "outage", "surge in outage"] {
+        for network in ["nominal", "degraded"] {
+            let is_it = |run: &&ScenarioRun| (run.scenario.name, run.scenario.conditions.name) == (scenario, network);
+            assert_eq!(run.runs.iter().filter(is_it).count(), 1, "{scenario}, {network}");
+            assert!(drawings.contains(&format!("{scenario}, {network} network: ")), "{scenario}, {network}");
+        }
+    }
+    assert_eq!(drawings.matches("cap ┤").count(), 12);
+    Ok(())
+}
+
+#[test]
+fn an_unusable_rate_is_rejected() {
+    let error = rates::run(&rates::Options { cap: 0.5, ..SHORT_RATES }).map(drop).unwrap_err();
+    assert!(error.to_string().starts_with("0.5 "), "{error}");
+}
