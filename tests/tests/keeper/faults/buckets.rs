@@ -12,7 +12,7 @@ use tidegate_domain::{
 use tidegate_sandbox::mapping::StreamRecord;
 use tidegate_tests::keeper::{full, limit, tokens};
 
-use crate::clients::{ENTITIES, LIMITS, Ledger};
+use super::clients::{ENTITIES, LIMITS, Ledger};
 
 /// The items of the buckets, as the stream leaves them.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use tidegate_aws::registry::Entry;
 use tidegate_domain::{bucket::Shard, state::BucketState};
 use tidegate_tests::keeper::{KeeperScene, count, full, in_time, item, key, set_tokens, shard, take, text, time};
 
-use crate::{LATER, create};
+use super::{LATER, create};
 
 /// What the shards hold of a limit, shard by shard.
 async fn held(scene: &KeeperScene, name: &'static str) -> anyhow::Result<Vec<i64>> {

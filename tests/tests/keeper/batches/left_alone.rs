@@ -5,7 +5,7 @@ use bucket_keeper::report::Report;
 use tidegate_domain::state::BucketState;
 use tidegate_tests::keeper::{Item, KeeperScene, full, item, key, number, set_tokens, shard, take, text, tokens};
 
-use crate::LATER;
+use super::LATER;
 
 /// Two shards, of which one is missing; dry, hot and over-full: there is much to do about it.
 fn needy() -> BucketState<'static> {

@@ -6,7 +6,7 @@ use tidegate_aws::stream::StreamEvent;
 use tidegate_domain::state::BucketState;
 use tidegate_tests::keeper::{KeeperScene, START, add, full, in_time, item, key, number, set_tokens, take, time};
 
-use crate::created;
+use super::created;
 
 /// When the bucket runs dry, and when the function learns of it.
 const DRY: i64 = START + 40_000;

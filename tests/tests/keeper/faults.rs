@@ -30,7 +30,7 @@ use tidegate_sandbox::{
 use tidegate_tests::keeper::{START, event_of, full, in_time, item, key, time};
 use tokio::time::Instant;
 
-use crate::{
+use self::{
     buckets::StreamedBuckets,
     clients::{ENTITIES, Ledger},
 };

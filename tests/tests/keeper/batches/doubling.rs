@@ -6,7 +6,7 @@ use tidegate_aws::{registry::Entry, stream::StreamEvent};
 use tidegate_domain::{pressure::SpreadCheck, state::BucketState};
 use tidegate_tests::keeper::{KeeperScene, count, full, in_time, key, set_tokens, shard, spread, take, text, time};
 
-use crate::{LATER, create, created};
+use super::{LATER, create, created};
 
 /// What became of a bucket with shard 0 under pressure, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

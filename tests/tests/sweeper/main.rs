@@ -1,0 +1,10 @@
+//! `token-sweeper` over real tables: events and reconciles, with faults and with the real client.
+
+mod conditions;
+mod deletion;
+mod early;
+mod emr;
+mod faults;
+mod python_client;
+mod reconcile;
+mod strays;
