@@ -1,6 +1,5 @@
-//! Aggregations, as the function makes them over a real bucket.
+//! `rate-aggregator` over a real bucket.
 
-mod churn;
 mod jobs;
 mod reading;
 mod rest;

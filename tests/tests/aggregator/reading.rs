@@ -1,19 +1,16 @@
 //! Which files are read, and what is made of them.
 
-use serde_json::json;
-use tidegate_aws::error::causes;
 use tidegate_domain::rates::{Reason, reading::MAX_SIZE};
-use tidegate_sandbox::s3::{Call, Calls, Fault, workers::report};
-use tidegate_tests::aggregator::{AggregatorScene, NOW, PREFIX, time, write};
+use tidegate_tests::aggregator::prelude::*;
 
 const SECOND: i64 = 1_000;
 
 #[tokio::test]
-async fn fresh_workers_are_summed_up_and_others_are_counted() -> anyhow::Result<()> {
+async fn fresh_workers_are_summed_and_others_counted() -> anyhow::Result<()> {
     let scene = AggregatorScene::new().await?;
     scene.write("a", NOW - SECOND, 12.5, 0.1);
     scene.write("b", NOW - 14 * SECOND, 0.25, 0.2);
-    // By its file, it could count; by its own time, it does not.
+    // It could count by its file's time, but not by its own.
     let late = report("c", time(NOW - 20 * SECOND), 7.0, 7.0);
     scene.bucket().put("fleet/worker-c.json", late, time(NOW - 10 * SECOND));
     scene.write("d", NOW - 3_600 * SECOND, 7.0, 7.0);
@@ -39,7 +36,7 @@ async fn only_the_summary_itself_is_no_worker() -> anyhow::Result<()> {
     let put = |key: &str, read_rate| scene.bucket().put(key, report("w", time(NOW), read_rate, 0.0), time(NOW));
     put("fleet/x-summary.json", 2.0);
     put("fleet/summary.json.json", 4.0);
-    // Of other jobs, and what stands for folders.
+    // Other jobs' files, and a folder's placeholder.
     put("fleet/deeper/worker-w.json", 100.0);
     put("fleet-2/worker-w.json", 100.0);
     put("worker-w.json", 100.0);
@@ -52,7 +49,7 @@ async fn only_the_summary_itself_is_no_worker() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_known_or_too_old_costs_no_get() -> anyhow::Result<()> {
+async fn known_and_stale_files_are_not_read() -> anyhow::Result<()> {
     let scene = AggregatorScene::new().await?;
     for worker in 0..20 {
         scene.write(&format!("fresh-{worker}"), NOW, 1.0, 1.0);
@@ -69,18 +66,18 @@ async fn what_is_known_or_too_old_costs_no_get() -> anyhow::Result<()> {
     assert_eq!(second.report.read_rate.map(|rate| rate.to_string()).as_deref(), Some("22"));
     assert_eq!(scene.bucket().take_calls(), Calls { lists: 1, gets: 1, puts: 1 });
 
-    // What has not changed has become stale: by its own time, without a look at it.
+    // An unchanged report has become stale by its own time, which needs no GET.
     let third = scene.aggregate(NOW + 15 * SECOND + 1).await;
     assert_eq!((third.report.gets, third.tally.active, third.tally.stale), (0, 1, 39));
     assert_eq!(scene.aggregator.remembered(), 20);
-    // And then by the listing: it is not even remembered.
+    // Then it is stale by the listing, too, and is not even remembered.
     scene.aggregate(NOW + 16 * SECOND + 1).await;
     assert_eq!(scene.aggregator.remembered(), 1);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_file_that_is_too_large_is_not_read() -> anyhow::Result<()> {
+async fn an_oversized_file_is_not_read() -> anyhow::Result<()> {
     let scene = AggregatorScene::new().await?;
     let padded = |size: u64| {
         let text = report("w", time(NOW), 1.0, 1.0);
@@ -119,9 +116,9 @@ async fn a_file_that_vanishes_is_no_error() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a worker said before still counts, for as long as it would.
+/// A worker's last known report still counts while it is fresh.
 #[tokio::test]
-async fn a_file_that_cannot_be_read_does_not_stop_the_summary() -> anyhow::Result<()> {
+async fn an_unreadable_file_does_not_stop_the_summary() -> anyhow::Result<()> {
     let scene = AggregatorScene::new().await?;
     scene.write("known", NOW, 1.0, 1.0);
     assert_eq!(scene.aggregate(NOW).await.tally.active, 1);
@@ -137,13 +134,13 @@ async fn a_file_that_cannot_be_read_does_not_stop_the_summary() -> anyhow::Resul
     let run = scene.aggregate(NOW + 5 * SECOND).await;
     assert_eq!((run.outcome_name(), run.report.gets_failed, run.report.unknown), ("published", 2, 1));
     assert_eq!((run.tally.read().units().to_string().as_str(), run.tally.active), ("65", 9));
-    // Once it can be read, it is: what is known of it is of another content.
+    // Once the file can be read, it is: its known content has another tag.
     scene.bucket().undisturbed();
     assert_eq!(scene.aggregate(NOW + 10 * SECOND).await.tally.read().units().to_string(), "70");
     Ok(())
 }
 
-/// Of the reports of so many workers, so many cannot be read.
+/// `unread` of the reports of `workers` workers cannot be read.
 async fn check_unread(workers: usize, unread: usize, expect: &str) -> anyhow::Result<()> {
     let scene = AggregatorScene::new().await?;
     scene.write("0", NOW - SECOND, 1.0, 1.0);
@@ -164,7 +161,7 @@ async fn check_unread(workers: usize, unread: usize, expect: &str) -> anyhow::Re
         assert_eq!((run.report.active, run.report.stale), (Some(workers - unread), Some(0)));
         return Ok(());
     }
-    // The sums would be read as room for all: the summary before stays, and nothing is told of them.
+    // Workers would read the sums as free capacity. The previous summary stays, and the sums are not reported.
     assert_eq!((scene.summary()?, run.report.read_rate, run.report.active), (before, None, None));
     let error = run.outcome.expect_err("a failure");
     let expect = format!("{unread} of {workers} workers' reports could not be read");
@@ -174,7 +171,7 @@ async fn check_unread(workers: usize, unread: usize, expect: &str) -> anyhow::Re
 }
 
 #[tokio::test]
-async fn a_sum_that_lacks_more_than_a_tenth_is_not_published() -> anyhow::Result<()> {
+async fn a_sum_without_a_tenth_is_not_published() -> anyhow::Result<()> {
     check_unread(10, 1, "published").await?;
     check_unread(9, 1, "failed").await?;
     check_unread(19, 2, "failed").await?;
@@ -182,9 +179,9 @@ async fn a_sum_that_lacks_more_than_a_tenth_is_not_published() -> anyhow::Result
     check_unread(1, 1, "failed").await
 }
 
-/// What is known of them gets stale, but they report: nobody may take them for dead.
+/// Their last known reports become stale, but they still report.
 #[tokio::test]
-async fn workers_that_cannot_be_read_any_more_are_unknown_and_not_stale() -> anyhow::Result<()> {
+async fn workers_with_unreadable_reports_are_not_stale() -> anyhow::Result<()> {
     let scene = AggregatorScene::new().await?;
     scene.write("a", NOW, 1.0, 1.0);
     scene.aggregate(NOW).await;
@@ -198,7 +195,7 @@ async fn workers_that_cannot_be_read_any_more_are_unknown_and_not_stale() -> any
 }
 
 #[tokio::test]
-async fn a_job_without_reports_is_left_as_it_is() -> anyhow::Result<()> {
+async fn a_job_without_reports_is_idle() -> anyhow::Result<()> {
     let scene = AggregatorScene::with(&[("DISCOVER_JOBS", "true")]).await?;
     let key = "fleet/ended/summary.json";
     scene.bucket().put(key, "old", time(NOW - 3_600 * SECOND));
@@ -211,7 +208,7 @@ async fn a_job_without_reports_is_left_as_it_is() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn all_pages_are_read_and_each_costs_one_listing() -> anyhow::Result<()> {
+async fn each_page_costs_one_listing() -> anyhow::Result<()> {
     let scene = AggregatorScene::new().await?;
     for worker in 0..1_001 {
         write(scene.bucket(), &format!("{worker:04}"), NOW, 1.0, 0.5);

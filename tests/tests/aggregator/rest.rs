@@ -1,14 +1,8 @@
-//! What finished jobs cost, and how soon a job that goes on has its summary again.
+//! What finished jobs cost, and how soon a resumed job has its summary again.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
-use rate_aggregator::job::Aggregated;
-use tidegate_aws::schema::rates::worker_key;
-use tidegate_sandbox::s3::{Call, Calls, Fault, workers::report};
-use tidegate_tests::aggregator::{AggregatorScene, NOW, aggregate, only, summary, time};
+use tidegate_tests::aggregator::prelude::*;
 
 const DISCOVER: [(&str, &str); 1] = [("DISCOVER_JOBS", "true")];
 const JOB: &str = "fleet/job/";
@@ -81,7 +75,7 @@ async fn check_wakes(silence: i64, expect: i64) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_job_that_goes_on_is_found_in_a_tenth_of_its_silence() -> anyhow::Result<()> {
+async fn a_resumed_job_is_found_soon() -> anyhow::Result<()> {
     check_wakes(50 * SECOND, INTERVAL + 5 * SECOND).await?;
     check_wakes(100 * SECOND, INTERVAL + 10 * SECOND).await?;
     check_wakes(300 * SECOND, INTERVAL + 30 * SECOND).await?;
@@ -89,7 +83,7 @@ async fn a_job_that_goes_on_is_found_in_a_tenth_of_its_silence() -> anyhow::Resu
 }
 
 #[tokio::test]
-async fn a_new_process_lists_every_job_and_writes_no_finished_one() -> anyhow::Result<()> {
+async fn a_new_process_writes_no_finished_job() -> anyhow::Result<()> {
     let scene = job().await?;
     aggregate_from(&scene, NOW, NOW + HOUR).await;
     let process = scene.another_process(&DISCOVER)?;
@@ -105,7 +99,7 @@ async fn a_new_process_lists_every_job_and_writes_no_finished_one() -> anyhow::R
 }
 
 #[tokio::test]
-async fn only_what_changed_or_failed_is_news() -> anyhow::Result<()> {
+async fn only_changes_and_failures_are_news() -> anyhow::Result<()> {
     let scene = job().await?;
     let is_news = async |now| aggregate_job(&scene, now).await.map(|job| job.is_news);
     assert_eq!(is_news(NOW).await, Some(true));

@@ -1,36 +1,31 @@
 //! Which summary is there in the end.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use rate_aggregator::{
     job::{AggregationError, Outcome},
     time::Times,
 };
-use serde_json::json;
-use tidegate_aws::error::{CallError, causes};
-use tidegate_sandbox::s3::{Call, Calls, Fault};
-use tidegate_tests::aggregator::{AggregatorScene, NOW, PREFIX, aggregate, only, summary, time};
-use tokio::time::{Duration, Instant};
+use tidegate_aws::error::CallError;
+use tidegate_tests::aggregator::prelude::*;
 
 const KEY: &str = "fleet/summary.json";
 
-/// A job, if only for the report that a dead worker left.
+/// A job with the report of a dead worker only.
 async fn job() -> anyhow::Result<AggregatorScene> {
     let scene = AggregatorScene::new().await?;
     scene.write("dead", NOW - 3_600_000, 1.0, 1.0);
     Ok(scene)
 }
 
-/// S3 says of a missing object only to those who may list it that it is missing.
+/// Without the permission to list, S3 reports a missing object as access denied.
 #[tokio::test]
-async fn the_first_summary_needs_no_permission_to_list_it() -> anyhow::Result<()> {
+async fn the_first_summary_needs_no_list_permission() -> anyhow::Result<()> {
     let scene = job().await?;
     scene.bucket().on_call(|_, call| match call {
         Call::Get { key } if key == KEY => Some(Fault::AccessDenied),
         _ => None,
     });
     assert_eq!(scene.aggregate(NOW).await.outcome_name(), "published");
-    // Somebody else's that may really not be read is not replaced.
+    // An existing summary that may not be read is not replaced.
     scene.bucket().put(KEY, "{}", time(NOW));
     assert_ne!(scene.aggregate(NOW + 5_000).await.outcome_name(), "published");
     assert_eq!(scene.bucket().get(KEY).map(|object| object.content).as_deref(), Some(&b"{}"[..]));
@@ -39,7 +34,7 @@ async fn the_first_summary_needs_no_permission_to_list_it() -> anyhow::Result<()
     Ok(())
 }
 
-/// The summary that is there, and the number of the one in its place.
+/// With the summary `there`, the next one is published with this number, or superseded.
 async fn check(there: &str, expect: Option<u64>) -> anyhow::Result<()> {
     let scene = job().await?;
     scene.bucket().put(KEY, there, time(NOW));
@@ -54,14 +49,14 @@ async fn check(there: &str, expect: Option<u64>) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn an_older_summary_is_replaced_and_a_newer_one_stays() -> anyhow::Result<()> {
+async fn only_an_older_summary_is_replaced() -> anyhow::Result<()> {
     check(r#"{"timestamp": 1767225599.9, "sequence": 41}"#, Some(42)).await?;
     check(r#"{"timestamp": 1767225600.0, "sequence": 41}"#, None).await?;
     check(r#"{"timestamp": 1767225600.1, "sequence": 41}"#, None).await?;
     // The Python aggregator's.
     check(r#"{"timestamp": 1767225595, "aggregated_read_rate": 7.0}"#, Some(1)).await?;
     check(r#"{"timestamp": 1767225605.0, "aggregated_read_rate": 7.0}"#, None).await?;
-    // Nobody's.
+    // Too far in the future, or unreadable.
     check(r#"{"timestamp": 1767225700.0, "sequence": 41}"#, Some(42)).await?;
     check("garbage", Some(1)).await?;
     check("", Some(1)).await?;
@@ -69,7 +64,7 @@ async fn an_older_summary_is_replaced_and_a_newer_one_stays() -> anyhow::Result<
 }
 
 #[tokio::test]
-async fn a_summary_has_its_headers_and_numbers_in_a_row() -> anyhow::Result<()> {
+async fn summaries_have_headers_and_successive_numbers() -> anyhow::Result<()> {
     let scene = job().await?;
     for number in 1..=3 {
         scene.aggregate(NOW + 5_000 * number).await;
@@ -78,14 +73,14 @@ async fn a_summary_has_its_headers_and_numbers_in_a_row() -> anyhow::Result<()> 
     let object = scene.bucket().get(KEY).ok_or_else(|| anyhow::anyhow!("no summary"))?;
     assert_eq!(object.content_type.as_deref(), Some("application/json"));
     assert_eq!(object.cache_control.as_deref(), Some("no-cache"));
-    // The process knows what it wrote: it is read once, and then no more.
+    // The process remembers what it wrote, so it reads the summary only once.
     assert_eq!(scene.bucket().take_calls(), Calls { lists: 3, gets: 1, puts: 3 });
     Ok(())
 }
 
 /// The one that began earlier is done later.
 #[tokio::test]
-async fn of_two_aggregators_the_one_that_began_later_has_the_last_word() -> anyhow::Result<()> {
+async fn the_aggregator_that_began_later_wins() -> anyhow::Result<()> {
     let scene = job().await?;
     let other = scene.another_process(&[])?;
     scene.aggregate(NOW).await;
@@ -102,9 +97,9 @@ async fn of_two_aggregators_the_one_that_began_later_has_the_last_word() -> anyh
     Ok(())
 }
 
-/// Its own clock says that the other one is far ahead, unless it looks at what the time is by now.
+/// The comparison must use the current time. By its start time, the other summary lies too far in the future.
 #[tokio::test]
-async fn a_slow_aggregation_replaces_none_that_began_while_it_lasted() -> anyhow::Result<()> {
+async fn a_slow_aggregation_replaces_no_later_one() -> anyhow::Result<()> {
     let scene = AggregatorScene::with(&[("STALENESS_CUTOFF_SECONDS", "1")]).await?;
     scene.write("w", NOW, 1.0, 1.0);
     let there = r#"{"timestamp": 1767225601.001, "sequence": 7}"#;
@@ -119,14 +114,14 @@ async fn a_slow_aggregation_replaces_none_that_began_while_it_lasted() -> anyhow
     let now = Instant::now();
     let seconds = Duration::from_secs(2);
     assert_eq!(run(now.checked_sub(seconds).unwrap_or(now)).await?, Outcome::Superseded);
-    // An hour ahead, it is nobody's.
+    // A summary an hour ahead is ignored.
     scene.bucket().put(KEY, r#"{"timestamp": 1767229200.0, "sequence": 7}"#, time(NOW));
     assert_eq!(scene.aggregate(NOW).await.outcome?, Outcome::Published { sequence: 8 });
     Ok(())
 }
 
 #[tokio::test]
-async fn a_summary_that_is_overtaken_while_it_is_written_is_compared_again() -> anyhow::Result<()> {
+async fn an_overtaken_summary_is_compared_again() -> anyhow::Result<()> {
     let check = async |theirs: f64, expect: &str, sequence: u64| -> anyhow::Result<()> {
         let scene = job().await?;
         scene.bucket().put(KEY, r#"{"timestamp": 1767225500.0, "sequence": 1}"#, time(NOW));
@@ -145,9 +140,9 @@ async fn a_summary_that_is_overtaken_while_it_is_written_is_compared_again() -> 
     check(1_767_225_601.0, "superseded", 7).await
 }
 
-/// Nobody is right to do so, but it must end.
+/// No aggregator does so, but the loop must end.
 #[tokio::test]
-async fn a_summary_that_is_overtaken_for_ever_is_lost() -> anyhow::Result<()> {
+async fn a_summary_that_is_always_overtaken_is_lost() -> anyhow::Result<()> {
     let scene = job().await?;
     let puts = AtomicUsize::new(0);
     scene.bucket().on_call(move |bucket, call| {
@@ -161,9 +156,9 @@ async fn a_summary_that_is_overtaken_for_ever_is_lost() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The SDK writes again, and meets what it wrote.
+/// The SDK writes again, and finds its own summary.
 #[tokio::test]
-async fn a_summary_that_was_written_without_an_answer_is_written() -> anyhow::Result<()> {
+async fn an_unacknowledged_summary_is_published() -> anyhow::Result<()> {
     let scene = job().await?;
     let puts = AtomicUsize::new(0);
     scene.bucket().on_call(move |_, call| {
@@ -185,7 +180,7 @@ async fn a_listing_that_fails_leaves_the_last_summary() -> anyhow::Result<()> {
     }
     scene.aggregate(NOW).await;
     let before = scene.summary()?;
-    // On the second page: what was read until then is no sum.
+    // The second page fails, so the reports are incomplete.
     scene.bucket().on_call(|_, call| match call {
         Call::List { is_first: false, .. } => Some(Fault::AccessDenied),
         _ => None,
@@ -198,7 +193,7 @@ async fn a_listing_that_fails_leaves_the_last_summary() -> anyhow::Result<()> {
     assert_eq!(summary(scene.bucket(), PREFIX)?, before);
     scene.bucket().undisturbed();
     let _ = scene.bucket().take_calls();
-    // And nothing that was known is forgotten.
+    // The process forgets no report.
     let run = scene.aggregate(NOW + 10_000).await;
     assert_eq!((run.outcome_name(), run.tally.active, run.report.gets), ("published", 1_500, 0));
     Ok(())

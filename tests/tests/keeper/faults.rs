@@ -1,34 +1,21 @@
-//! Whatever goes wrong with deliveries and calls, in one process or two: no token comes from nowhere, no shard stays
-//! missing, and what is done comes to rest.
+//! Whatever goes wrong with deliveries and calls, in one process or two: no token appears from nowhere, no shard stays
+//! missing, and the function comes to rest.
 
 mod buckets;
 mod clients;
 
-use std::{
-    collections::BTreeSet,
-    num::NonZeroUsize,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{num::NonZeroUsize, sync::Arc};
 
-use anyhow::ensure;
-use bucket_keeper::report::Report;
 use futures::try_join;
 use proptest::prelude::*;
 use rand::{SeedableRng as _, rngs::StdRng};
-use tidegate_aws::stream::StreamEvent;
 use tidegate_sandbox::{
-    faults::{FaultRates, FaultyHttp},
     functions::{TimedKeeper, bucket_keeper},
-    mapping::StreamRecord,
-    pump::{self, Chaos, Done, Fault, Function as _, Pump, Tally},
+    pump::{self, Chaos, Done, Function as _, Pump, Tally},
     services::Services,
     stream::StreamReader,
 };
-use tidegate_tests::keeper::{START, event_of, full, in_time, item, key, time};
-use tokio::time::Instant;
+use tidegate_tests::keeper::prelude::*;
 
 use self::{
     buckets::StreamedBuckets,
@@ -60,7 +47,7 @@ struct Run {
     services: Services,
     function: Arc<TwoProcesses>,
     reader: StreamReader,
-    books: StreamedBuckets,
+    buckets: StreamedBuckets,
     now: i64,
 }
 
@@ -74,7 +61,7 @@ impl Run {
             let put = services.dynamodb.put_item().table_name(&services.table);
             put.set_item(Some(item(&key(entity), &full(1)))).send().await?;
         }
-        Ok(Self { services, function, reader, books: StreamedBuckets::default(), now: START })
+        Ok(Self { services, function, reader, buckets: StreamedBuckets::default(), now: START })
     }
 
     fn wait(&mut self, millis: i64) {
@@ -84,15 +71,15 @@ impl Run {
         }
     }
 
-    /// What was written since this was called last. By now, no more may be in the buckets than has accrued.
+    /// The records of the writes since the last call. The buckets must hold no more than has accrued by now.
     async fn records(&mut self) -> anyhow::Result<Vec<StreamRecord>> {
         let records: Vec<_> = self.reader.drain(time(self.now)).await?.into_values().flatten().collect();
-        self.books.take(&records)?;
-        self.books.check_bound(self.now - START)?;
+        self.buckets.take(&records)?;
+        self.buckets.check_bound(self.now - START)?;
         Ok(records)
     }
 
-    /// Delivers what was written until nothing more is; whether nothing was.
+    /// Delivers all records until no more are written. Returns whether there were none.
     async fn settle(&mut self) -> anyhow::Result<bool> {
         let mut is_quiet = true;
         loop {
@@ -101,13 +88,13 @@ impl Run {
                 return Ok(is_quiet);
             }
             is_quiet = false;
-            let (_, answer) = self.function.handle(&event_of(&records)?, in_time()).await;
+            let (_, answer) = self.function.handle(&event(&records)?, in_time()).await;
             ensure!(answer?.batch_item_failures.is_empty(), "a delivery without faults failed");
         }
     }
 }
 
-/// Clients draw, and everything is delivered with faults; what happened meanwhile.
+/// Clients draw, and everything is delivered with faults. Returns what happened.
 async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<Tally<Report>> {
     let http = FaultyHttp::new(FaultRates::spread(rate / 2.0), seed);
     let mut run = Run::new(&http).await?;
@@ -122,7 +109,7 @@ async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<Tally<
         run.wait(STEP);
         // The clients are a wave ahead of the function.
         try_join!(
-            clients::act(&run.services, &mut rng, 25, &mut ledger),
+            clients::draw(&run.services, &mut rng, 25, &mut ledger),
             pump.deliver(std::mem::take(&mut waiting), |_| ()),
         )?;
         waiting = run.records().await?;
@@ -130,7 +117,7 @@ async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<Tally<
     pump.deliver(waiting, |_| ()).await?;
     pump.finish().await?;
 
-    // What was lost to a race is done when a bucket is written to the next time.
+    // The next write to a bucket completes work that lost a race.
     run.wait(STEP);
     clients::touch(&run.services, &mut ledger).await?;
     run.settle().await?;
@@ -141,17 +128,17 @@ async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<Tally<
         quiet = if run.settle().await? { quiet + 1 } else { 0 };
     }
     ensure!(quiet >= 2, "the repair does not come to rest");
-    run.books.check_shards()?;
-    run.books.check_ledger(&ledger)?;
+    run.buckets.check_shards()?;
+    run.buckets.check_ledger(&ledger)?;
     let parked: BTreeSet<_> = run.services.queue.messages().into_iter().map(|message| message.body).collect();
-    ensure!(run.books.poison == parked, "{:?} is poison, and parked is {parked:?}", run.books.poison);
+    ensure!(run.buckets.poison == parked, "{:?} is poison, and parked is {parked:?}", run.buckets.poison);
     Ok(pump.tally().clone())
 }
 
 #[tokio::test]
 async fn every_kind_of_fault_is_survived() -> anyhow::Result<()> {
     let Tally { report, faults, .. } = check(8, 0.4, 1).await?;
-    for fault in Fault::ALL {
+    for fault in pump::Fault::ALL {
         assert!(faults.get(&fault).is_some_and(|count| *count > 0), "no {fault} in {faults:?}");
     }
     let Report { parked, refilled, trimmed, lost, split, doubled, double_lost, .. } = report;

@@ -13,8 +13,7 @@ mod batches {
     mod splits;
     mod undeliverable;
 
-    use tidegate_domain::state::BucketState;
-    use tidegate_tests::keeper::{KeeperScene, START, key, shard};
+    use tidegate_tests::keeper::prelude::{BucketState, KeeperScene, START, key, shard};
 
     /// Ten seconds after [`START`].
     const LATER: i64 = START + 10_000;
@@ -38,7 +37,6 @@ mod batches {
 
 /// The repair of the registered buckets, which no stream record starts.
 mod repair {
-    mod crash;
     mod progress;
     mod shards;
 }

@@ -4,24 +4,21 @@
 //! batches take turns, so every run sends the same requests. The tests are skipped where Python does not have the
 //! library: see `tidegate_tests::python`.
 
-use std::{collections::BTreeMap, ffi::OsStr, fs, path::Path, process::Stdio};
+use std::{ffi::OsStr, fs, path::Path, process::Stdio};
 
-use anyhow::{Context as _, ensure};
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures::try_join;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Value, json};
 use tidegate_aws::schema;
 use tidegate_tests::{
-    keeper::{Item, KeeperScene, event_of, in_time, text, time},
+    keeper::prelude::*,
     python::{another_version, interpreter, python_at, script},
-    root,
 };
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout},
-    time::{Duration, timeout},
+    time::timeout,
 };
 
 /// 2026-01-01T00:00:00Z.
@@ -179,7 +176,7 @@ async fn run(python: &OsStr, load: Load, processes: usize) -> anyhow::Result<Cou
         if !batch.is_empty()
             && let Some(keeper) = turns.next()
         {
-            let answer = keeper.handle(&event_of(&batch)?, time(delivery), in_time()).await.answer?;
+            let answer = keeper.handle(&event(&batch)?, time(delivery), in_time()).await.answer?;
             ensure!(answer.batch_item_failures.is_empty(), "the keeper failed: {answer:?}");
         }
         counts.add(client.acquire(after, load.tokens).await?);

@@ -1,4 +1,4 @@
-//! The stream of a real client gives exactly what that client was granted, however it is delivered.
+//! The records of a real client give exactly the usage that it was granted, however they are delivered.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,11 +9,10 @@ use std::{
 use proptest::prelude::*;
 use rand::{SeedableRng as _, rngs::StdRng};
 use tidegate_sandbox::{
-    faults::FaultRates,
     mapping::StreamRecord,
-    pump::{Chaos, Fault, Pump},
+    pump::{self, Chaos, Pump},
 };
-use tidegate_tests::{Scene, captured_records, captured_truth, poison::with_poison};
+use tidegate_tests::rollup::prelude::*;
 
 const SNAPSHOTS: usize = 242;
 
@@ -21,9 +20,28 @@ fn size(batch_size: usize) -> NonZeroUsize {
     NonZeroUsize::MIN.saturating_add(batch_size - 1)
 }
 
-/// Delivers the captured stream with faults and checks every snapshot; what faults there were.
-async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<BTreeMap<Fault, usize>> {
-    let scene = Scene::new(FaultRates::spread(rate), seed).await?;
+/// Adds poison behind every twentieth record: its twin with no valid key. Also returns the poison.
+fn with_poison(records: Vec<StreamRecord>) -> anyhow::Result<(Vec<StreamRecord>, BTreeSet<String>)> {
+    let (mut all, mut poison) = (Vec::new(), BTreeSet::new());
+    for (at, record) in records.into_iter().enumerate() {
+        all.push(record.clone());
+        if at % 20 == 19 {
+            let mut twin: Value = serde_json::from_str(&record.json)?;
+            let sequence = (record.sequence.parse::<u128>()? + 1).to_string();
+            twin["dynamodb"]["SequenceNumber"] = json!(sequence);
+            twin["dynamodb"]["Keys"]["SK"] = json!({"S": "#STATE"});
+            twin["dynamodb"]["Keys"]["PK"] = json!({"S": format!("TQ5vSMvQTm4/BUCKET#twin#api#none-{at}")});
+            let json = twin.to_string();
+            poison.insert(json.clone());
+            all.push(StreamRecord { sequence, json: json.into() });
+        }
+    }
+    Ok((all, poison))
+}
+
+/// Delivers the captured stream with faults and checks every snapshot. Returns the faults.
+async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<BTreeMap<pump::Fault, usize>> {
+    let scene = RollupScene::with_faults(FaultRates::spread(rate), seed).await?;
     let chaos = (rate > 0.0).then(|| Chaos {
         rate,
         http: scene.http.clone(),
@@ -38,7 +56,7 @@ async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<BTreeM
 
     let truth = captured_truth()?;
     assert_eq!(truth.iter().count(), SNAPSHOTS);
-    let differences = scene.books().await?.differences(&truth);
+    let differences = scene.usage().await?.differences(&truth);
     assert!(differences.is_empty(), "batches of {batch_size}, faults {rate}, seed {seed}:\n{}", differences.join("\n"));
     let parked = scene.services.queue.messages().into_iter().map(|message| message.body).collect::<BTreeSet<_>>();
     assert_eq!(parked, poison, "every poison record is parked whole, and nothing else is");
@@ -46,14 +64,8 @@ async fn check(batch_size: usize, rate: f64, seed: u64) -> anyhow::Result<BTreeM
 }
 
 #[tokio::test]
-async fn a_clean_delivery_is_exact() -> anyhow::Result<()> {
-    assert!(check(100, 0.0, 0).await?.is_empty());
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_later_stream_counts_again_the_same_never() -> anyhow::Result<()> {
-    let scene = Scene::new(FaultRates::default(), 0).await?;
+async fn records_count_once_per_stream() -> anyhow::Result<()> {
+    let scene = RollupScene::new().await?;
     let label = "2026-01-01T00:00:00.000";
     for (later, times) in [(label, 1), (label, 1), ("2026-01-01T00:00:00.001", 2), (label, 2)] {
         let mut pump = Pump::new(Arc::clone(&scene.function), size(100), None);
@@ -67,7 +79,7 @@ async fn a_later_stream_counts_again_the_same_never() -> anyhow::Result<()> {
             usage.tokens.iter().for_each(|(limit, tokens)| truth.add_tokens(snapshot, limit, *tokens));
             (0..usage.events).for_each(|_| truth.add_event(snapshot));
         }
-        let differences = scene.books().await?.differences(&truth);
+        let differences = scene.usage().await?.differences(&truth);
         assert!(differences.is_empty(), "{later}:\n{}", differences.join("\n"));
     }
     Ok(())
@@ -75,7 +87,7 @@ async fn a_later_stream_counts_again_the_same_never() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn one_batch_is_one_write_a_snapshot() -> anyhow::Result<()> {
-    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let scene = RollupScene::new().await?;
     let mut pump = Pump::new(Arc::clone(&scene.function), size(10_000), None);
     pump.deliver(captured_records()?, |_| ()).await?;
     assert_eq!(scene.http.writes(), SNAPSHOTS as u64);
@@ -86,8 +98,9 @@ async fn one_batch_is_one_write_a_snapshot() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn every_kind_of_fault_is_survived() -> anyhow::Result<()> {
+    assert!(check(100, 0.0, 0).await?.is_empty());
     let faults = check(10, 0.4, 1).await?;
-    for fault in Fault::ALL {
+    for fault in pump::Fault::ALL {
         assert!(faults.get(&fault).is_some_and(|count| *count > 0), "no {fault} in {faults:?}");
     }
     Ok(())

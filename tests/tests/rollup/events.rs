@@ -1,62 +1,32 @@
-//! The payloads in `events/` do what their names say.
+//! The payloads in `events/usage-rollup` do what their names say.
 
-use tidegate_aws::stream::StreamEvent;
-use tidegate_sandbox::faults::FaultRates;
-use tidegate_tests::{Scene, failure, root};
-use usage_rollup::{handler::Handled, report::Report};
+use tidegate_tests::rollup::prelude::*;
+use usage_rollup::report::Report;
 
-async fn invoke(name: &str) -> anyhow::Result<(Scene, Handled)> {
-    let event: StreamEvent = serde_json::from_slice(&std::fs::read(root().join("events/usage-rollup").join(name))?)?;
-    let scene = Scene::new(FaultRates::default(), 0).await?;
+/// A payload gives this report and no failure. Returns the scene.
+async fn check(name: &str, expect: Report) -> anyhow::Result<RollupScene> {
+    let event = serde_json::from_slice(&std::fs::read(root().join("events/usage-rollup").join(name))?)?;
+    let scene = RollupScene::new().await?;
     let handled = scene.invoke(&event).await;
-    assert_eq!(failure(&handled), None);
-    Ok((scene, handled))
-}
-
-fn check(handled: &Handled, expect: &Report) {
-    assert_eq!(&handled.report, expect);
+    assert_eq!((failure(&handled.answer), handled.report), (None, expect), "{name}");
+    Ok(scene)
 }
 
 #[tokio::test]
-async fn a_good_batch() -> anyhow::Result<()> {
+async fn payloads_do_what_they_say() -> anyhow::Result<()> {
     // Two buckets, on both sides of midnight on New Year's Eve: twelve snapshots.
-    let (_, handled) = invoke("batch.json").await?;
-    let expect =
+    let twelve =
         Report { records: 9, not_ours: 1, changes: 8, postings: 12, posted: 12, writes: 12, ..Report::default() };
-    check(&handled, &expect);
-    Ok(())
-}
+    check("batch.json", twelve).await?;
+    check("empty.json", Report::default()).await?;
+    check("remove-by-ttl.json", Report { records: 1, changes: 1, unused: 1, ..Report::default() }).await?;
 
-#[tokio::test]
-async fn an_insert_counts() -> anyhow::Result<()> {
-    let (scene, handled) = invoke("insert.json").await?;
-    check(&handled, &Report { records: 1, changes: 1, postings: 3, posted: 3, writes: 3, ..Report::default() });
-    for (_, usage) in scene.books().await?.iter() {
+    let one = Report { records: 1, changes: 1, postings: 3, posted: 3, writes: 3, ..Report::default() };
+    for (_, usage) in check("insert.json", one).await?.usage().await?.iter() {
         assert!(usage.events == 1 && usage.tokens["rpm"] > 0, "{usage:?}");
     }
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_removal_by_ttl_does_not_count() -> anyhow::Result<()> {
-    let (_, handled) = invoke("remove-by-ttl.json").await?;
-    check(&handled, &Report { records: 1, changes: 1, unused: 1, ..Report::default() });
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_malformed_record_among_good_ones() -> anyhow::Result<()> {
-    let (scene, handled) = invoke("malformed-among-good.json").await?;
-    let expect =
-        Report { records: 3, changes: 2, poison: 1, parked: 1, postings: 6, posted: 6, writes: 6, ..Report::default() };
-    check(&handled, &expect);
+    let good = Report { records: 3, changes: 2, postings: 6, posted: 6, writes: 6, ..Report::default() };
+    let scene = check("malformed-among-good.json", Report { poison: 1, parked: 1, ..good }).await?;
     assert_eq!(scene.services.queue.messages().len(), 1);
-    Ok(())
-}
-
-#[tokio::test]
-async fn an_empty_batch() -> anyhow::Result<()> {
-    let (_, handled) = invoke("empty.json").await?;
-    check(&handled, &Report::default());
     Ok(())
 }

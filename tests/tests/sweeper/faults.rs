@@ -1,22 +1,8 @@
 //! Whatever goes wrong with deliveries and calls: exactly the live tokens stay.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::atomic::{AtomicUsize, Ordering},
-};
-
 use proptest::prelude::*;
 use rand::{SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
-use serde_json::{Value, json};
-use tidegate_domain::sweep::Token;
-use tidegate_sandbox::faults::{Fault, FaultRates, FaultyHttp};
-use tidegate_tests::{
-    observed::ObservedHttp,
-    sweeper::{
-        END, GRACE_OVER, SweeperScene, batch, changed, decisions, ended, expiring, failures, in_time, time, token,
-    },
-};
-use tokio::time::{Duration, Instant};
+use tidegate_tests::sweeper::prelude::*;
 
 /// Between two deliveries of a message: the queue's visibility timeout.
 const STEP: i64 = 20_000;
@@ -24,8 +10,8 @@ const STEP: i64 = 20_000;
 const ONE_BY_ONE: [(&str, &str); 1] = [("WRITE_CONCURRENCY", "1")];
 const BATCH: usize = 10;
 
-/// Delivers events until none comes again, from the moment of the end on. If the process dies, all of its batch
-/// comes again, and another process takes over.
+/// Delivers events from the moment of the end on, until none comes again. If the process dies, its whole batch comes again
+/// to another process.
 async fn deliver(scene: &mut SweeperScene, mut queue: Vec<Value>, mut now: i64) -> anyhow::Result<()> {
     while !queue.is_empty() {
         let mut again = Vec::new();
@@ -33,14 +19,14 @@ async fn deliver(scene: &mut SweeperScene, mut queue: Vec<Value>, mut now: i64) 
             let messages = batch(events)?;
             let handled = tokio::select! {
                 handled = scene.sweeper.handle(&messages, time(now), in_time()) => Some(handled),
-                () = scene.faults.crashed() => None,
+                () = scene.http.crashed() => None,
             };
             if let Some(handled) = handled {
                 let failed: BTreeSet<_> = failures(&handled).into_iter().collect();
                 let failed = |number: &usize| failed.contains(format!("m-{number}").as_str());
                 again.extend((0..events.len()).filter(failed).map(|number| events[number].clone()));
             } else {
-                scene.faults.heal();
+                scene.http.heal();
                 scene.sweeper = scene.another_process(&[])?;
                 again.extend_from_slice(events);
             }
@@ -63,7 +49,7 @@ fn live(tokens: &[Token]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn a_crash_between_any_two_deletions_changes_nothing_in_the_end() -> anyhow::Result<()> {
+async fn a_redelivery_finishes_a_crashed_batch() -> anyhow::Result<()> {
     let tokens = tokens();
     for deletions in 0..=6 {
         let mut scene = SweeperScene::new().await?;
@@ -71,14 +57,14 @@ async fn a_crash_between_any_two_deletions_changes_nothing_in_the_end() -> anyho
         for token in &tokens {
             scene.put(token).await?;
         }
-        scene.faults.crash_after(deletions);
+        scene.http.crash_after(deletions);
         let events = [ended("j-0"), ended("j-1")];
         tokio::select! {
             handled = scene.invoke(&events, END) => panic!("{handled:?}"),
-            () = scene.faults.crashed() => {}
+            () = scene.http.crashed() => {}
         }
         assert_eq!(scene.left().await?.len(), 12 - deletions);
-        scene.faults.heal();
+        scene.http.heal();
         deliver(&mut scene, events.into(), END).await?;
         assert_eq!(scene.held().await?, live(&tokens), "a crash after {deletions} deletions");
     }
@@ -86,19 +72,19 @@ async fn a_crash_between_any_two_deletions_changes_nothing_in_the_end() -> anyho
 }
 
 #[tokio::test]
-async fn a_reconcile_that_dies_is_finished_by_the_next() -> anyhow::Result<()> {
+async fn the_next_reconcile_finishes_a_crashed_one() -> anyhow::Result<()> {
     for deletions in 0..=8 {
         let mut scene = SweeperScene::new().await?;
         for number in 0..16 {
             scene.put(&expiring(&format!("r-{number:02}"), "j-1", END / 1000 + number % 2)).await?;
         }
         scene.sweeper = scene.another_process(&ONE_BY_ONE)?;
-        scene.faults.crash_after(deletions);
+        scene.http.crash_after(deletions);
         tokio::select! {
             run = scene.reconcile(END) => panic!("{run:?}"),
-            () = scene.faults.crashed() => {}
+            () = scene.http.crashed() => {}
         }
-        scene.faults.heal();
+        scene.http.heal();
         scene.sweeper = scene.another_process(&[])?;
         let run = scene.reconcile(END).await;
         assert_eq!((run.complete, run.report.deleted), (true, 8 - deletions), "a crash after {deletions} deletions");
@@ -111,25 +97,25 @@ async fn a_reconcile_that_dies_is_finished_by_the_next() -> anyhow::Result<()> {
 #[tokio::test]
 async fn what_is_throttled_until_the_deadline_comes_again() -> anyhow::Result<()> {
     let mut scene = SweeperScene::new().await?;
-    scene.faults.on_call(|operation, _| (operation == "DeleteItem").then_some(Fault::Throttled));
+    scene.http.on_call(|operation, _| (operation == "DeleteItem").then_some(Fault::Throttled));
     for token in tokens() {
         scene.put(&token).await?;
     }
-    let mut patience = Duration::from_millis(100);
+    let mut limit = Duration::from_millis(100);
     let handled = loop {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + limit;
         let handled = scene.sweeper.handle(&batch(&[ended("j-0"), ended("j-9")])?, time(GRACE_OVER), deadline).await;
         // On a slow machine, not even the query is answered.
         if handled.report.not_deleted > 0 && handled.report.untracked > 0 {
             break handled;
         }
-        patience *= 2;
+        limit *= 2;
     };
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["failed", "untracked"], vec!["m-0"]));
     assert_eq!((handled.report.failed, handled.report.not_deleted), (1, 3));
     assert_eq!(scene.left().await?.len(), 12);
     // Once the throttling is over, the same message is done with.
-    scene.http = ObservedHttp::new(FaultyHttp::new(FaultRates::default(), 7));
+    scene.http = FaultyHttp::undisturbed();
     scene.sweeper = scene.another_process(&[])?;
     let handled = scene.invoke(&[ended("j-0")], GRACE_OVER).await?;
     assert_eq!((decisions(&handled), handled.report.deleted), (vec!["deleted"], 3));
@@ -141,24 +127,24 @@ async fn what_is_throttled_until_the_deadline_comes_again() -> anyhow::Result<()
 async fn a_deletion_that_was_not_acknowledged_is_done() -> anyhow::Result<()> {
     let scene = SweeperScene::new().await?;
     let deletions = AtomicUsize::new(0);
-    scene.faults.on_call(move |operation, _| {
+    scene.http.on_call(move |operation, _| {
         let is_first = operation == "DeleteItem" && deletions.fetch_add(1, Ordering::Relaxed) == 0;
         is_first.then_some(Fault::DroppedAfter)
     });
     scene.put(&token("r-1", "j-1")).await?;
     let handled = scene.invoke(&[ended("j-1")], END).await?;
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["already-gone"], vec![]));
-    assert!(scene.left().await?.is_empty() && scene.faults.counts().unacknowledged() == 1);
+    assert!(scene.left().await?.is_empty() && scene.http.counts().unacknowledged() == 1);
     Ok(())
 }
 
-/// A resource's life as clients and EventBridge tell it.
+/// A resource as clients and EventBridge show it.
 #[derive(Clone, Debug)]
 struct Life {
     tokens: usize,
     /// Whether they are written after the first delivery of its end.
     is_late: bool,
-    /// How often its end is told; never of one that lives.
+    /// How many events report its end. A live resource has none.
     ends: usize,
 }
 
@@ -202,7 +188,7 @@ async fn live_through(lives: &[Life], seed: u64, crashes: &[usize]) -> anyhow::R
         scene.put(token).await?;
     }
     for deletions in crashes {
-        scene.faults.crash_after(*deletions);
+        scene.http.crash_after(*deletions);
         queue.shuffle(&mut rng);
         deliver(&mut scene, queue.clone(), END + STEP).await?;
     }
@@ -214,7 +200,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_deliveries_under_faults_leave_exactly_the_live_tokens(
+    fn any_deliveries_leave_exactly_the_live_tokens(
         lives in prop::collection::vec(life(), 1..12),
         seed: u64,
         crashes in prop::collection::vec(1..12_usize, 1..4),

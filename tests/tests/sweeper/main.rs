@@ -1,9 +1,6 @@
 //! `token-sweeper` over real tables: events and reconciles, with faults and with the real client.
 
-mod conditions;
-mod deletion;
-mod early;
-mod emr;
+mod ends;
 mod faults;
 mod python_client;
 mod reconcile;

@@ -2,16 +2,13 @@
 //!
 //! It is skipped where Python does not have that library: see `tidegate_tests::python`.
 
-use std::{collections::BTreeSet, ffi::OsString, process::Output};
+use std::{ffi::OsString, process::Output};
 
-use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
 use tidegate_aws::clock;
 use tidegate_tests::{
     python::{interpreter, script},
-    sweeper::{BASE, END, SweeperScene, changed, decisions, ended, failures, in_time},
+    sweeper::prelude::*,
 };
-use tokio::time::Duration;
 
 /// The client, and the tables that it shares with the sweeper.
 struct Client {
@@ -48,7 +45,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn what_has_ended_is_capacity_again_and_no_more() -> anyhow::Result<()> {
+async fn ended_resources_free_exactly_their_capacity() -> anyhow::Result<()> {
     let Some(client) = Client::with_limit(3).await? else { return Ok(()) };
     let scene = &client.scene;
     assert_eq!(client.start(&["j-1", "j-2", "j-3", "j-4"]).await?, json!(["j-1", "j-2", "j-3"]));

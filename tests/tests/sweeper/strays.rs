@@ -1,12 +1,10 @@
-//! What nobody can deal with is that message's failure only; what is no end is none.
+//! Events and messages that are no valid end, and tokens that others change concurrently.
 
 use std::slice;
 
-use serde_json::{Value, json};
-use tidegate_tests::sweeper::{
-    END, SweeperScene, batch, changed, decisions, ended, failures, in_time, messages, time, token, without,
-};
-use token_sweeper::decision::{Decision, Failure};
+use tidegate_aws::error::StoreError;
+use tidegate_domain::sweep::{Reason, Removal};
+use tidegate_tests::sweeper::prelude::*;
 
 /// A stray among good events must fail alone, for a reason that holds `why`.
 async fn check_stray(stray: Value, why: &str) -> anyhow::Result<()> {
@@ -51,7 +49,7 @@ async fn a_stray_fails_alone() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_direct_stray_is_told_why() {
+async fn a_direct_stray_is_answered_with_its_error() {
     let scene = SweeperScene::new().await.expect("services");
     for (stray, why) in [
         (json!(7), "expected an object"),
@@ -65,7 +63,7 @@ async fn a_direct_stray_is_told_why() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_no_end_is_no_error() -> anyhow::Result<()> {
+async fn an_event_of_a_running_resource_is_done() -> anyhow::Result<()> {
     for state in ["STARTING", "RUNNING", "TERMINATING"] {
         check_no_end(&[], changed(ended("j-1"), "/detail/state", json!(state))).await?;
     }
@@ -108,9 +106,9 @@ async fn a_message_from_elsewhere_fails_alone() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// SQS would take a null or empty identifier for the failure of the whole batch, in silence.
+/// SQS would treat a null or empty identifier as the failure of the whole batch, without a readable error.
 #[tokio::test]
-async fn a_failure_without_an_id_is_the_batchs_but_what_is_done_is_done() -> anyhow::Result<()> {
+async fn a_failure_without_an_id_fails_the_batch() -> anyhow::Result<()> {
     let scene = SweeperScene::new().await?;
     scene.put(&token("r-1", "j-1")).await?;
     let records = json!([{"eventSource": "aws:sqs", "body": "not JSON"},
@@ -122,7 +120,7 @@ async fn a_failure_without_an_id_is_the_batchs_but_what_is_done_is_done() -> any
 }
 
 #[tokio::test]
-async fn a_dry_run_tells_what_it_would_delete_and_deletes_nothing() -> anyhow::Result<()> {
+async fn a_dry_run_deletes_nothing() -> anyhow::Result<()> {
     let mut scene = SweeperScene::new().await?;
     scene.sweeper = scene.another_process(&[("DRY_RUN", "true")])?;
     scene.put(&token("r-1", "j-1")).await?;
@@ -135,9 +133,9 @@ async fn a_dry_run_tells_what_it_would_delete_and_deletes_nothing() -> anyhow::R
     Ok(())
 }
 
-/// What will never succeed is counted apart, and comes again all the same: the queue parks it.
+/// A call that will never succeed is counted apart. The message comes again, and the queue parks it.
 #[tokio::test]
-async fn a_table_that_refuses_is_a_failure_of_its_own() -> anyhow::Result<()> {
+async fn a_table_that_refuses_is_counted_apart() -> anyhow::Result<()> {
     let scene = SweeperScene::new().await?;
     let elsewhere = scene.another_process(&[("NON_FUNGIBLE_RES_INDEX", "another-index")])?;
     let handled = elsewhere.handle(&batch(&[ended("j-1")])?, time(END), in_time()).await;
@@ -146,4 +144,103 @@ async fn a_table_that_refuses_is_a_failure_of_its_own() -> anyhow::Result<()> {
     let Decision::Failed(Failure::Call { reason, .. }) = &handled.decided[0].decision else { panic!("{handled:?}") };
     assert!(reason.contains("Query") && reason.contains("another-index"), "{reason}");
     Ok(())
+}
+
+/// Handles an end of `j-1`. Another write happens before the deletions.
+async fn swept_while(
+    scene: &SweeperScene,
+    meanwhile: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<Handled> {
+    scene.http.hold("DeleteItem");
+    let events = [ended("j-1")];
+    let (handled, done) = tokio::join!(
+        Box::pin(scene.invoke(&events, END)),
+        Box::pin(async {
+            scene.http.held().await;
+            let done = meanwhile.await;
+            scene.http.release();
+            done
+        })
+    );
+    done?;
+    handled
+}
+
+/// Deletes a token that was read as `seen`, when the table holds `current`.
+async fn check_delete(seen: Token, current: Option<Token>, reason: Reason, expect: Removal) -> anyhow::Result<()> {
+    let scene = SweeperScene::new().await?;
+    if let Some(current) = &current {
+        scene.put(current).await?;
+    }
+    let removal: Result<Removal, StoreError> = scene.sweeper.tokens.delete(&seen, reason, time(END + 999)).await;
+    assert_eq!(removal?, expect, "{reason:?} of {seen:?}");
+    assert_eq!(scene.left().await?.is_empty(), expect != Removal::Changed, "{reason:?} of {seen:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reservation_of_another_resource_stays() -> anyhow::Result<()> {
+    let scene = SweeperScene::new().await?;
+    scene.put(&token("r-1", "j-1")).await?;
+    let handled = swept_while(&scene, async { scene.put(&token("r-1", "j-2")).await }).await?;
+    assert_eq!((decisions(&handled), failures(&handled)), (vec!["already-gone"], vec![]));
+    assert_eq!((handled.report.changed, handled.report.deleted), (1, 0));
+    assert!(handled.decided[0].response().why.contains("another resource"), "{handled:?}");
+    assert_eq!(scene.held().await?, [("r-1".to_owned(), "j-2".to_owned())].into());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_concurrently_deleted_token_is_gone() -> anyhow::Result<()> {
+    let scene = SweeperScene::new().await?;
+    scene.put(&token("r-1", "j-1")).await?;
+    let handled = swept_while(&scene, async { scene.delete(&token("r-1", "j-1")).await }).await?;
+    assert_eq!((decisions(&handled), failures(&handled)), (vec!["already-gone"], vec![]));
+    assert_eq!((handled.report.already_gone, handled.report.gone), (1, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_race_for_one_token_keeps_no_other() -> anyhow::Result<()> {
+    let scene = SweeperScene::new().await?;
+    for reservation in ["r-1", "r-2", "r-3"] {
+        scene.put(&token(reservation, "j-1")).await?;
+    }
+    let meanwhile = async {
+        scene.put(&token("r-1", "j-2")).await?;
+        scene.delete(&token("r-2", "j-1")).await
+    };
+    let handled = swept_while(&scene, meanwhile).await?;
+    let [decided] = &handled.decided[..] else { panic!("{handled:?}") };
+    assert!(matches!(decided.decision, Decision::Decided(_, removals)
+        if (removals.deleted, removals.already_gone, removals.changed) == (1, 1, 1)));
+    assert_eq!(decided.response().deleted, 1);
+    assert_eq!(scene.left().await?, ["r-1"]);
+    Ok(())
+}
+
+/// An extended token still belongs to the ended resource.
+#[tokio::test]
+async fn an_extended_token_goes_with_its_resource() -> anyhow::Result<()> {
+    let scene = SweeperScene::new().await?;
+    scene.put(&token("r-1", "j-1")).await?;
+    let extended = expiring("r-1", "j-1", END / 1000 + 99_999);
+    let handled = swept_while(&scene, async { scene.put(&extended).await }).await?;
+    assert_eq!((decisions(&handled), scene.left().await?), (vec!["deleted"], vec![]));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_changed_token_is_not_deleted() -> anyhow::Result<()> {
+    let now = END / 1000;
+    let seen = || expiring("r-1", "j-1", now);
+    let check = check_delete;
+    check(seen(), Some(seen()), Reason::Ended, Removal::Deleted).await?;
+    check(seen(), Some(expiring("r-1", "j-2", now)), Reason::Ended, Removal::Changed).await?;
+    check(seen(), None, Reason::Ended, Removal::AlreadyGone).await?;
+    check(seen(), Some(seen()), Reason::Expired, Removal::Deleted).await?;
+    check(seen(), Some(expiring("r-1", "j-2", now)), Reason::Expired, Removal::Deleted).await?;
+    check(seen(), Some(expiring("r-1", "j-1", now + 1)), Reason::Expired, Removal::Changed).await?;
+    check(seen(), Some(Token { expires: None, ..seen() }), Reason::Expired, Removal::Changed).await?;
+    check(seen(), None, Reason::Expired, Removal::AlreadyGone).await
 }

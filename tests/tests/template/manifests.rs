@@ -25,7 +25,7 @@ fn the_domain_crate_can_do_no_io() -> anyhow::Result<()> {
 }
 
 #[test]
-fn every_member_takes_versions_and_lints_from_the_workspace() -> anyhow::Result<()> {
+fn members_inherit_versions_and_lints() -> anyhow::Result<()> {
     let members = members()?;
     assert!(members.len() >= 5, "{members:?}");
     for member in members {
@@ -46,7 +46,7 @@ fn every_member_takes_versions_and_lints_from_the_workspace() -> anyhow::Result<
 }
 
 #[test]
-fn the_embedded_services_stay_out_of_what_is_deployed() -> anyhow::Result<()> {
+fn deployed_crates_use_no_embedded_service() -> anyhow::Result<()> {
     let is_deployed =
         |member: &&String| ["functions/", "shared/", "tools/tidegate"].iter().any(|at| member.starts_with(at));
     for member in members()?.iter().filter(is_deployed) {

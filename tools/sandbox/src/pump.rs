@@ -12,7 +12,6 @@ use std::{
 use aws_lambda_events::streams::DynamoDbEventResponse;
 use futures::future;
 use rand::{RngExt as _, rngs::StdRng};
-use serde_json::value::RawValue;
 use tidegate_aws::{parking::BatchError, stream::StreamEvent};
 use tokio::{task::JoinHandle, time::Instant};
 use usage_rollup::handler::{Handled, UsageRollup};
@@ -21,6 +20,7 @@ use crate::{
     faults::FaultyHttp,
     mapping::{Answer, Mapping, StreamRecord},
     queue::EmbeddedQueue,
+    records::event,
 };
 
 /// Time for an invocation: more than any needs here.
@@ -257,10 +257,4 @@ impl<F: Function> Pump<F> {
             Err(_) => Answer::Error,
         }
     }
-}
-
-/// The event of a batch, as Lambda hands it over.
-fn event(batch: &[StreamRecord]) -> anyhow::Result<StreamEvent> {
-    let records = batch.iter().map(|record| RawValue::from_string(record.json.to_string()));
-    Ok(StreamEvent { records: records.collect::<Result<_, _>>()? })
 }

@@ -1,10 +1,8 @@
 //! Hot shards are doubled where that helps.
 
-use bucket_keeper::report::Report;
 use futures::future::try_join;
-use tidegate_aws::{registry::Entry, stream::StreamEvent};
-use tidegate_domain::{pressure::SpreadCheck, state::BucketState};
-use tidegate_tests::keeper::{KeeperScene, count, full, in_time, key, set_tokens, shard, spread, take, text, time};
+use tidegate_domain::pressure::SpreadCheck;
+use tidegate_tests::keeper::prelude::*;
 
 use super::{LATER, create, created};
 
@@ -77,11 +75,7 @@ async fn items_above_a_kilobyte_count_twice() -> anyhow::Result<()> {
     for (taken, expect) in [(400_000, Fate::Doubled), (399_999, Fate::Left)] {
         let mut scene = KeeperScene::new().await?;
         create(&mut scene, "user", &[full(1)]).await?;
-        let enlarge = |item: &mut tidegate_tests::keeper::Item| {
-            item.insert("note".to_owned(), text("x".repeat(1_024)));
-            Ok(())
-        };
-        scene.change_item(&key("user"), enlarge).await?;
+        scene.change_item(&key("user"), insert("note", text("x".repeat(1_024)))).await?;
         scene.writes().await?;
         let batch = heat(&mut scene, taken).await?;
         assert_eq!(fate(&scene.invoke(&batch, LATER).await.report), expect, "{taken}");
@@ -203,7 +197,7 @@ async fn writes_must_spread_since_the_last_check() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn only_shard_0_tells_of_pressure() -> anyhow::Result<()> {
+async fn only_shard_0_shows_pressure() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     create_two(&mut scene).await?;
     scene.change(&shard(&key("user"), 1), |state| take(state, "wcu", 900_000)).await?;
@@ -234,11 +228,11 @@ async fn a_client_that_doubles_first_wins() -> anyhow::Result<()> {
 /// A client changes shard 0 between the function's read and its transaction.
 async fn check_raced(meanwhile: impl FnOnce(&mut BucketState<'static>), expect: Fate) -> anyhow::Result<()> {
     let (scene, batch) = hot().await?;
-    scene.observed.hold("TransactWriteItems");
+    scene.http.hold("TransactWriteItems");
     let change = async {
-        scene.observed.held().await;
+        scene.http.held().await;
         scene.change(&key("user"), meanwhile).await?;
-        scene.observed.release();
+        scene.http.release();
         Ok(())
     };
     let (handled, ()) = try_join(async { anyhow::Ok(scene.invoke(&batch, LATER).await) }, change).await?;
@@ -249,7 +243,7 @@ async fn check_raced(meanwhile: impl FnOnce(&mut BucketState<'static>), expect: 
 }
 
 #[tokio::test]
-async fn a_doubling_that_loses_is_tried_again() -> anyhow::Result<()> {
+async fn a_lost_doubling_is_tried_again() -> anyhow::Result<()> {
     // A slow path, and a client's own doubling.
     check_raced(|state| state.last_refill = time(LATER), Fate::Doubled).await?;
     check_raced(|state| state.shards = count(2), Fate::Lost).await

@@ -1,9 +1,7 @@
 //! Buckets with rules that are not fully understood are left alone.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use bucket_keeper::report::Report;
-use tidegate_domain::state::BucketState;
-use tidegate_tests::keeper::{Item, KeeperScene, full, item, key, number, set_tokens, shard, take, text, tokens};
+use tidegate_tests::keeper::prelude::*;
 
 use super::LATER;
 

@@ -1,10 +1,7 @@
 //! Any process may handle any batch.
 
-use std::collections::BTreeMap;
-
-use bucket_keeper::report::Report;
 use tidegate_aws::schema::system;
-use tidegate_tests::keeper::{Item, KeeperScene, START, count, full, in_time, key, set_tokens, shard, take, time};
+use tidegate_tests::keeper::prelude::*;
 
 const WAVES: i64 = 24;
 

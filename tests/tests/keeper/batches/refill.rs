@@ -1,10 +1,7 @@
-//! A bucket that runs dry is refilled: once, and with what had accrued when its last record was written.
+//! A dry bucket is refilled once, with what has accrued up to its last record.
 
-use bucket_keeper::report::Report;
 use futures::future::join;
-use tidegate_aws::stream::StreamEvent;
-use tidegate_domain::state::BucketState;
-use tidegate_tests::keeper::{KeeperScene, START, add, full, in_time, item, key, number, set_tokens, take, time};
+use tidegate_tests::keeper::prelude::*;
 
 use super::created;
 
@@ -96,7 +93,7 @@ async fn two_processes_at_once_credit_once() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_debit_meanwhile_stays_counted() -> anyhow::Result<()> {
+async fn a_concurrent_debit_stays_counted() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let batch = run_dry(&mut scene).await?;
     scene.change(&key("user"), |state| take(state, "rpm", 3_000)).await?;
@@ -108,7 +105,7 @@ async fn a_debit_meanwhile_stays_counted() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_client_that_refills_meanwhile_wins() -> anyhow::Result<()> {
+async fn a_client_that_refills_first_wins() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let batch = run_dry(&mut scene).await?;
     let theirs = BucketState { last_refill: time(NOW - 1), ..full(1) };

@@ -1,9 +1,6 @@
-//! The shards that a bucket should have are created, whoever doubled it.
+//! The function creates the missing shards of a bucket, whoever doubled it.
 
-use bucket_keeper::report::Report;
-use tidegate_aws::registry::Entry;
-use tidegate_domain::{bucket::Shard, state::BucketState};
-use tidegate_tests::keeper::{KeeperScene, count, full, in_time, item, key, set_tokens, shard, take, text, time};
+use tidegate_tests::keeper::prelude::*;
 
 use super::{LATER, create};
 

@@ -1,16 +1,10 @@
-//! What the stream says of the buckets, and what must be true of it.
+//! The buckets as the stream shows them, and the invariants that they keep.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use anyhow::{Context as _, ensure};
-use serde_json::{Map, Value};
+use serde_json::Map;
 use tidegate_aws::{schema, stream};
-use tidegate_domain::{
-    bucket::Shard,
-    state::{BucketImage, BucketState},
-};
-use tidegate_sandbox::mapping::StreamRecord;
-use tidegate_tests::keeper::{full, limit, tokens};
+use tidegate_domain::state::BucketImage;
+use tidegate_tests::keeper::limit;
+use tidegate_tests::keeper::prelude::*;
 
 use super::clients::{ENTITIES, LIMITS, Ledger};
 

@@ -1,14 +1,10 @@
 //! Clients that draw from a few buckets, and what they are granted.
 
-use std::collections::BTreeMap;
-
-use anyhow::Context as _;
 use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, builders::UpdateItemFluentBuilder};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use rand::{RngExt as _, rngs::StdRng};
-use tidegate_domain::bucket::BucketKey;
-use tidegate_sandbox::services::Services;
-use tidegate_tests::keeper::{key, number, shard, text};
+use tidegate_sandbox::{item, services::Services};
+use tidegate_tests::keeper::prelude::*;
 
 pub const ENTITIES: [&str; 4] = ["hot", "warm", "parent", "cold"];
 pub const LIMITS: [&str; 2] = ["rpm", "tpm"];
@@ -22,22 +18,22 @@ const SHARDS: i64 = 8;
 pub type Ledger = BTreeMap<(&'static str, &'static str), i64>;
 
 #[derive(Clone, Copy, Debug)]
-enum Act {
-    /// Takes from a shard what it has, and so many write units.
+enum ClientAction {
+    /// Takes tokens from a shard if it has them, and so many write units.
     Acquire { shard: i64, taken: [i64; 2], units: i64 },
-    /// Settles on shard 0 what was really used: more, or less.
+    /// Takes more from shard 0, or gives back, because real use differed.
     Adjust { taken: [i64; 2] },
     /// Doubles the shards of a bucket.
     Bump,
-    /// Leaves a number that is none in a bucket of its own.
+    /// Writes a fractional number to a bucket of its own.
     Poison { number: u64 },
 }
 
-/// Lets clients act so many times, and enters what they are granted.
-pub async fn act(services: &Services, rng: &mut StdRng, acts: usize, ledger: &mut Ledger) -> anyhow::Result<()> {
-    let acts: Vec<_> = (0..acts).map(|_| draw(rng)).collect();
-    let granted = stream::iter(acts)
-        .map(async |(entity, act)| anyhow::Ok((entity, perform(services, entity, act).await?)))
+/// Performs so many random actions, and enters the granted tokens.
+pub async fn draw(services: &Services, rng: &mut StdRng, actions: usize, ledger: &mut Ledger) -> anyhow::Result<()> {
+    let actions: Vec<_> = (0..actions).map(|_| random_action(rng)).collect();
+    let granted = stream::iter(actions)
+        .map(async |(entity, action)| anyhow::Ok((entity, perform(services, entity, action).await?)))
         .buffer_unordered(AT_ONCE);
     let granted: Vec<_> = granted.try_collect().await?;
     for (entity, granted) in granted {
@@ -51,41 +47,43 @@ pub async fn act(services: &Services, rng: &mut StdRng, acts: usize, ledger: &mu
 /// Takes a little from every bucket's shard 0, whatever it has.
 pub async fn touch(services: &Services, ledger: &mut Ledger) -> anyhow::Result<()> {
     for entity in ENTITIES {
-        perform(services, entity, Act::Adjust { taken: [1, 0] }).await?;
+        perform(services, entity, ClientAction::Adjust { taken: [1, 0] }).await?;
         *ledger.entry((entity, LIMITS[0])).or_default() += 1;
     }
     Ok(())
 }
 
-fn draw(rng: &mut StdRng) -> (&'static str, Act) {
+fn random_action(rng: &mut StdRng) -> (&'static str, ClientAction) {
     let entity = ENTITIES[rng.random_range(0..10_usize).saturating_sub(6)];
-    let act = match rng.random_range(0..100) {
-        0..80 => Act::Acquire {
+    let action = match rng.random_range(0..100) {
+        0..80 => ClientAction::Acquire {
             // The parent of a cascade is written on shard 0 only.
             shard: if entity == "parent" { 0 } else { rng.random_range(0..64) },
             taken: [rng.random_range(1..4_000), rng.random_range(0..300_000)],
             units: if rng.random_bool(0.25) { 400_000 } else { 1_000 },
         },
-        80..97 => Act::Adjust { taken: [rng.random_range(-40_000..10_000), rng.random_range(-900_000..300_000)] },
-        97..98 => Act::Bump,
-        _ => Act::Poison { number: rng.random() },
+        80..97 => {
+            ClientAction::Adjust { taken: [rng.random_range(-40_000..10_000), rng.random_range(-900_000..300_000)] }
+        }
+        97..98 => ClientAction::Bump,
+        _ => ClientAction::Poison { number: rng.random() },
     };
-    (entity, act)
+    (entity, action)
 }
 
-async fn perform(services: &Services, entity: &'static str, act: Act) -> anyhow::Result<[i64; 2]> {
+async fn perform(services: &Services, entity: &'static str, action: ClientAction) -> anyhow::Result<[i64; 2]> {
     let zero = key(entity);
-    match act {
-        Act::Acquire { shard: drawn, taken, units } => {
+    match action {
+        ClientAction::Acquire { shard: drawn, taken, units } => {
             let shards = shard_count(services, &zero).await?;
             let shard = shard(&zero, u32::try_from(drawn % shards)?);
             let conditions = "attribute_exists(PK) AND b_rpm_tk >= :rpm AND b_tpm_tk >= :tpm";
             take(update(services, &shard).condition_expression(conditions), taken, units, true).await
         }
-        Act::Adjust { taken } => {
+        ClientAction::Adjust { taken } => {
             take(update(services, &zero).condition_expression("attribute_exists(PK)"), taken, 1_000, false).await
         }
-        Act::Bump => {
+        ClientAction::Bump => {
             let shards = shard_count(services, &zero).await?;
             if shards < SHARDS {
                 let bump = update(services, &zero)
@@ -97,7 +95,7 @@ async fn perform(services: &Services, entity: &'static str, act: Act) -> anyhow:
             }
             Ok([0, 0])
         }
-        Act::Poison { number: poison } => {
+        ClientAction::Poison { number: poison } => {
             let put = services.dynamodb.put_item().table_name(&services.table);
             let pk = format!("TQ5vSMvQTm4/BUCKET#poison-{poison}#api#0");
             put.item("PK", text(pk)).item("SK", text("#STATE")).item("b_rpm_tk", number("1000.5")).send().await?;
@@ -106,7 +104,7 @@ async fn perform(services: &Services, entity: &'static str, act: Act) -> anyhow:
     }
 }
 
-/// Takes tokens; a condition may need to know how many.
+/// Takes tokens. A condition may refer to their number.
 async fn take(
     update: UpdateItemFluentBuilder,
     taken: [i64; 2],
@@ -130,7 +128,7 @@ async fn take(
     Ok(if send(update).await? { taken } else { [0, 0] })
 }
 
-/// Whether it was written; what its condition forbids, or a transaction at the same time, is not.
+/// Returns whether the condition of the write held.
 async fn send(update: UpdateItemFluentBuilder) -> anyhow::Result<bool> {
     match update.send().await.map_err(aws_sdk_dynamodb::error::SdkError::into_service_error) {
         Ok(_) => Ok(true),
@@ -141,13 +139,11 @@ async fn send(update: UpdateItemFluentBuilder) -> anyhow::Result<bool> {
 
 fn update(services: &Services, bucket: &BucketKey<'static>) -> UpdateItemFluentBuilder {
     let update = services.dynamodb.update_item().table_name(&services.table);
-    update.key("PK", text(tidegate_aws::schema::bucket_pk(bucket))).key("SK", text("#STATE"))
+    update.set_key(Some(item::key(bucket)))
 }
 
 async fn shard_count(services: &Services, zero: &BucketKey<'static>) -> anyhow::Result<i64> {
-    let get = services.dynamodb.get_item().table_name(&services.table);
-    let get = get.key("PK", text(tidegate_aws::schema::bucket_pk(zero))).key("SK", text("#STATE"));
-    let item = get.send().await?.item.context("shard 0 is gone")?;
-    let count = item.get("shard_count").and_then(|count| count.as_n().ok());
-    Ok(count.context("shard 0 has no number of shards")?.parse()?)
+    let get = services.dynamodb.get_item().table_name(&services.table).set_key(Some(item::key(zero)));
+    let zero = get.send().await?.item.context("shard 0 is gone")?;
+    item::read(&zero, "shard_count")
 }

@@ -1,23 +1,12 @@
 //! What a repair does about one bucket.
 
-use bucket_keeper::report::Report;
 use futures::future::try_join;
-use tidegate_domain::{
-    bucket::{BucketKey, Shard},
-    state::BucketState,
-    tokens::Millitokens,
-};
-use tidegate_tests::keeper::{
-    Item, KeeperScene, START, a_minute, count, full, key, limit, limit_of, number, set_tokens, shard, take, time,
-    tokens,
-};
+use tidegate_tests::keeper::prelude::*;
 
 const SECOND: i64 = 1_000;
 
-type State = BucketState<'static>;
-
-/// A bucket with these shards, of which nothing but the registry tells.
-async fn scene(shards: &[State], entered: u32) -> anyhow::Result<KeeperScene> {
+/// A bucket with these shards, which only the registry shows.
+async fn scene(shards: &[BucketState<'static>], entered: u32) -> anyhow::Result<KeeperScene> {
     let mut scene = KeeperScene::new().await?;
     for (number, state) in (0..).zip(shards) {
         scene.put(&shard(&key("user"), number), state).await?;
@@ -51,7 +40,7 @@ async fn an_empty_registry_is_done() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn missing_shards_are_created() -> anyhow::Result<()> {
-    let whole = State { shards: count(4), ..full(1) };
+    let whole = BucketState { shards: count(4), ..full(1) };
     let mut scene = scene(&[whole], 4).await?;
     // The shard that is read is over-full until it has given.
     check(&scene, START + SECOND, Report { shards: 1, split: 3, ..Report::default() }).await?;
@@ -65,7 +54,7 @@ async fn missing_shards_are_created() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn shards_beyond_the_entry_are_created_and_entered() -> anyhow::Result<()> {
-    let mut zero = State { shards: count(8), ..full(2) };
+    let mut zero = BucketState { shards: count(8), ..full(2) };
     take(&mut zero, "wcu", 5_000);
     let scene = scene(&[zero, full(2)], 2).await?;
     let report = scene.repair(START + SECOND).await?.report;
@@ -79,7 +68,7 @@ async fn shards_beyond_the_entry_are_created_and_entered() -> anyhow::Result<()>
 }
 
 /// A shard of two that holds so many of its 50 requests.
-fn holding(tokens: i64) -> State {
+fn holding(tokens: i64) -> BucketState<'static> {
     let mut state = full(2);
     set_tokens(&mut state, "rpm", tokens);
     state
@@ -120,7 +109,7 @@ async fn nothing_is_refilled_below_the_thresholds() -> anyhow::Result<()> {
 
 /// A bucket of two shards with these requests, of which nothing has accrued.
 async fn uneven(zero: i64, one: i64) -> anyhow::Result<KeeperScene> {
-    let states = [zero, one].map(|held| State { last_refill: time(START + 60 * SECOND), ..holding(held) });
+    let states = [zero, one].map(|held| BucketState { last_refill: time(START + 60 * SECOND), ..holding(held) });
     scene(&states, 2).await
 }
 
@@ -147,11 +136,11 @@ async fn tokens_move_from_full_to_dry_shards() -> anyhow::Result<()> {
 
 /// A repair at whose first call of this operation a client takes a shard's slow path.
 async fn raced(scene: &KeeperScene, now: i64, operation: &'static str, place: u32) -> anyhow::Result<Report> {
-    scene.observed.hold(operation);
+    scene.http.hold(operation);
     let refill = async {
-        scene.observed.held().await;
+        scene.http.held().await;
         scene.change(&shard(&key("user"), place), |state| state.last_refill = time(START + 61 * SECOND)).await?;
-        scene.observed.release();
+        scene.http.release();
         Ok(())
     };
     let (repaired, ()) = try_join(Box::pin(scene.repair(now)), refill).await?;
@@ -159,7 +148,7 @@ async fn raced(scene: &KeeperScene, now: i64, operation: &'static str, place: u3
 }
 
 #[tokio::test]
-async fn a_slow_path_meanwhile_stops_a_move() -> anyhow::Result<()> {
+async fn a_concurrent_slow_path_stops_a_move() -> anyhow::Result<()> {
     for place in 0..2 {
         let scene = uneven(50_000, 0).await?;
         let report = raced(&scene, START, "TransactWriteItems", place).await?;
@@ -178,9 +167,14 @@ async fn no_move_follows_a_lost_refill() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shard 0 says `zero`, shard 1 says `one`, and after a repair `expect`.
-async fn check_told(zero: State, said: State, expect: State, aligned: usize) -> anyhow::Result<()> {
-    let mut scene = scene(&[zero.clone(), said], 2).await?;
+/// A repair changes shard 1 to `expect` and leaves shard 0.
+async fn check_aligned(
+    zero: BucketState<'static>,
+    found: BucketState<'static>,
+    expect: BucketState<'static>,
+    aligned: usize,
+) -> anyhow::Result<()> {
+    let mut scene = scene(&[zero.clone(), found], 2).await?;
     for aligned in [aligned, 0] {
         check(&scene, START, Report { shards: 2, aligned, ..Report::default() }).await?;
         assert_eq!(scene.state(&one()).await?, expect);
@@ -192,13 +186,14 @@ async fn check_told(zero: State, said: State, expect: State, aligned: usize) -> 
 
 #[tokio::test]
 async fn shards_expire_no_sooner_than_shard_0() -> anyhow::Result<()> {
-    let expiring = |expires: Option<i64>| State { expires: expires.map(|expires| START / SECOND + expires), ..full(2) };
-    check_told(expiring(Some(100)), expiring(Some(40)), expiring(Some(100)), 1).await?;
+    let expiring =
+        |expires: Option<i64>| BucketState { expires: expires.map(|expires| START / SECOND + expires), ..full(2) };
+    check_aligned(expiring(Some(100)), expiring(Some(40)), expiring(Some(100)), 1).await?;
     // Shard 0's is put off again and again: half of its time is enough.
-    check_told(expiring(Some(100)), expiring(Some(60)), expiring(Some(60)), 0).await?;
-    check_told(expiring(Some(50)), expiring(Some(100)), expiring(Some(100)), 0).await?;
-    check_told(expiring(None), expiring(Some(100)), expiring(None), 1).await?;
-    check_told(expiring(Some(100)), expiring(None), expiring(None), 0).await
+    check_aligned(expiring(Some(100)), expiring(Some(60)), expiring(Some(60)), 0).await?;
+    check_aligned(expiring(Some(50)), expiring(Some(100)), expiring(Some(100)), 0).await?;
+    check_aligned(expiring(None), expiring(Some(100)), expiring(None), 1).await?;
+    check_aligned(expiring(Some(100)), expiring(None), expiring(None), 0).await
 }
 
 #[tokio::test]
@@ -206,23 +201,23 @@ async fn shards_have_the_limits_of_shard_0() -> anyhow::Result<()> {
     let mut zero = full(2);
     limit_of(&mut zero, "rpm").terms = a_minute(120);
     limit_of(&mut zero, "tpm").terms.period = 30_000;
-    let mut told = full(2);
-    limit_of(&mut told, "rpm").terms = a_minute(120);
-    limit_of(&mut told, "tpm").terms.period = 30_000;
-    check_told(zero, full(2), told, 1).await
+    let mut expect = full(2);
+    limit_of(&mut expect, "rpm").terms = a_minute(120);
+    limit_of(&mut expect, "tpm").terms.period = 30_000;
+    check_aligned(zero, full(2), expect, 1).await
 }
 
 #[tokio::test]
-async fn a_new_limit_comes_with_a_share_of_its_tokens() -> anyhow::Result<()> {
+async fn a_new_limit_gets_its_share_of_tokens() -> anyhow::Result<()> {
     let mut zero = full(2);
     let mut daily = zero.limits[&limit("rpm")];
     daily.terms = a_minute(10);
     daily.tokens = Millitokens::new(4_321);
     zero.limits.insert(limit("rpd"), daily);
-    let mut told = full(2);
+    let mut expect = full(2);
     daily.tokens = Millitokens::new(5_000);
-    told.limits.insert(limit("rpd"), daily);
-    check_told(zero, full(2), told, 1).await
+    expect.limits.insert(limit("rpd"), daily);
+    check_aligned(zero, full(2), expect, 1).await
 }
 
 #[tokio::test]
@@ -239,7 +234,7 @@ async fn a_shrunken_limit_is_trimmed_on_every_shard() -> anyhow::Result<()> {
 }
 
 /// The bucket of an entry is `found` (or gone): whether the entry is dropped. No item may be touched.
-async fn check_entry(found: Option<&State>, expect: Report) -> anyhow::Result<()> {
+async fn check_entry(found: Option<&BucketState<'static>>, expect: Report) -> anyhow::Result<()> {
     let mut scene = scene(found.map(std::slice::from_ref).unwrap_or_default(), 2).await?;
     let before = scene.item(&key("user")).await?;
     let expect = Report { shards: usize::from(found.is_some()), ..expect };
@@ -251,8 +246,8 @@ async fn check_entry(found: Option<&State>, expect: Report) -> anyhow::Result<()
 }
 
 #[tokio::test]
-async fn an_entry_is_dropped_when_its_bucket_is_gone() -> anyhow::Result<()> {
-    let expiring = |shards, expires: i64| State { expires: Some(START / SECOND + expires), ..full(shards) };
+async fn an_entry_is_dropped_without_its_bucket() -> anyhow::Result<()> {
+    let expiring = |shards, expires: i64| BucketState { expires: Some(START / SECOND + expires), ..full(shards) };
     let dropped = Report { dropped: 1, ..Report::default() };
     check_entry(None, dropped.clone()).await?;
     // It was deleted, and created anew.
@@ -265,14 +260,10 @@ async fn an_entry_is_dropped_when_its_bucket_is_gone() -> anyhow::Result<()> {
 #[tokio::test]
 async fn unfamiliar_shards_stop_splits_but_no_refills() -> anyhow::Result<()> {
     for (name, value) in [("vu", 0), ("vu", START), ("b_rpm_gc", 1)] {
-        let mut dry = State { expires: Some(START / SECOND + 3_600), ..full(4) };
+        let mut dry = BucketState { expires: Some(START / SECOND + 3_600), ..full(4) };
         set_tokens(&mut dry, "rpm", 0);
         let mut scene = scene(&[full(4), dry.clone(), dry.clone()], 4).await?;
-        let mark = |item: &mut Item| {
-            item.insert(name.to_owned(), number(value));
-            Ok(())
-        };
-        scene.change_item(&one(), mark).await?;
+        scene.change_item(&one(), insert(name, number(value))).await?;
         let marked = scene.item(&one()).await?;
         scene.writes().await?;
         // Shard 1 is left alone, shard 2 is aligned and refilled, shard 3 is still missing.
@@ -291,11 +282,7 @@ async fn unfamiliar_shards_stop_splits_but_no_refills() -> anyhow::Result<()> {
 async fn an_unfamiliar_shard_0_leaves_the_bucket_alone() -> anyhow::Result<()> {
     for (name, value) in [("vu", 0), ("b_rpm_gc", 1)] {
         let mut scene = scene(&[full(2), holding(0)], 2).await?;
-        let mark = |item: &mut Item| {
-            item.insert(name.to_owned(), number(value));
-            Ok(())
-        };
-        scene.change_item(&key("user"), mark).await?;
+        scene.change_item(&key("user"), insert(name, number(value))).await?;
         scene.writes().await?;
         let (awaits_client, unfamiliar) = if name == "vu" { (1, 0) } else { (0, 1) };
         let expect = Report { shards: 1, awaits_client, unfamiliar, ..Report::default() };
@@ -311,11 +298,7 @@ async fn nothing_is_trimmed_while_splits_are_blocked() -> anyhow::Result<()> {
     let mut zero = holding(50_000);
     zero.shards = count(4);
     let mut scene = scene(&[zero.clone(), full(4)], 4).await?;
-    let mark = |item: &mut Item| {
-        item.insert("vu".to_owned(), number(0));
-        Ok(())
-    };
-    scene.change_item(&one(), mark).await?;
+    scene.change_item(&one(), insert("vu", number(0))).await?;
     scene.writes().await?;
     scene.repair(START + 60 * SECOND).await?;
     assert_eq!((scene.state(&key("user")).await?, scene.writes().await?), (zero, 0));

@@ -1,19 +1,13 @@
-//! One write credits and trims a shard, on the condition that all it was computed from is as it was seen.
+//! One write credits and trims a shard, on the condition that all that it was computed from is unchanged.
 
-use std::collections::BTreeMap;
-
-use tidegate_aws::buckets::Outcome;
-use tidegate_domain::{bucket::Limit, refill::Refill, state::BucketState, tokens::Millitokens};
-use tidegate_tests::keeper::{
-    Item, KeeperScene, START, add, attribute, full, item, key, limit, number, set_tokens, text, time,
-};
-
-type State = BucketState<'static>;
+use tidegate_aws::{buckets::Outcome, schema::bucket::attribute};
+use tidegate_domain::{bucket::Limit, refill::Refill};
+use tidegate_tests::keeper::prelude::*;
 
 const UNTIL: i64 = START + 3_000;
 
 /// A shard with 40 of 100 requests, no tokens, and all its write units.
-fn drained() -> State {
+fn drained() -> BucketState<'static> {
     let mut state = full(1);
     set_tokens(&mut state, "rpm", 40_000);
     set_tokens(&mut state, "tpm", 0);
@@ -32,7 +26,7 @@ fn credit() -> Refill<'static> {
 /// A refill of a shard that was `seen`.
 struct Case<'a> {
     scene: &'a KeeperScene,
-    seen: State,
+    seen: BucketState<'static>,
     refill: Refill<'static>,
 }
 
@@ -52,10 +46,10 @@ impl Case<'_> {
         if expect == Outcome::Written {
             found.insert("rf".to_owned(), number(refill.until.get()));
             for (limit, credit) in &refill.credits {
-                add(&mut found, &attribute(limit, "tk"), credit.get())?;
+                add(&mut found, &attribute(limit.as_str(), "tk"), credit.get())?;
             }
             for (limit, share) in &refill.trims {
-                found.insert(attribute(limit, "tk"), number(share.get()));
+                found.insert(attribute(limit.as_str(), "tk"), number(share.get()));
             }
         }
         assert_eq!(scene.item(&key("user")).await?, found);
@@ -78,11 +72,18 @@ async fn a_refill_stands_beside_debits() -> anyhow::Result<()> {
         case.check_added(&format!("b_{limit}_tk"), -7_000_000, Outcome::Written).await?;
         case.check_added(&format!("b_{limit}_tc"), 7_000_000, Outcome::Written).await?;
     }
-    let renew = |item: &mut Item| {
-        item.insert("ttl".to_owned(), number(START));
-        Ok(())
-    };
-    case.check(renew, Outcome::Written).await
+    case.check(insert("ttl", number(START)), Outcome::Written).await?;
+
+    // The item holds the credit of the last check. The same refill is not written twice.
+    assert_eq!(scene.keeper.buckets.refill(&key("user"), &drained(), &credit()).await?, Outcome::Lost);
+    assert_eq!(
+        scene.state(&key("user")).await?,
+        BucketState { expires: Some(START), ..credit().applied_to(drained()) }
+    );
+    // A refill creates no item.
+    assert_eq!(scene.keeper.buckets.refill(&key("nobody"), &drained(), &credit()).await?, Outcome::Lost);
+    assert!(scene.item(&key("nobody")).await?.is_empty());
+    Ok(())
 }
 
 #[tokio::test]
@@ -106,32 +107,8 @@ async fn a_refill_is_lost_when_its_basis_changed() -> anyhow::Result<()> {
         case.check_added(&format!("b_{limit}_tk"), 1, Outcome::Lost).await?;
     }
     for valid_until in [-1, 0, START, UNTIL + 60_000] {
-        let mark = |item: &mut Item| {
-            item.insert("vu".to_owned(), number(valid_until));
-            Ok(())
-        };
-        case.check(mark, Outcome::Lost).await?;
+        case.check(insert("vu", number(valid_until)), Outcome::Lost).await?;
     }
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_refill_creates_no_item() -> anyhow::Result<()> {
-    let scene = KeeperScene::new().await?;
-    let outcome = scene.keeper.buckets.refill(&key("nobody"), &drained(), &credit()).await?;
-    assert_eq!(outcome, Outcome::Lost);
-    assert!(scene.item(&key("nobody")).await?.is_empty());
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_refill_is_written_once() -> anyhow::Result<()> {
-    let scene = KeeperScene::new().await?;
-    scene.put(&key("user"), &drained()).await?;
-    for expect in [Outcome::Written, Outcome::Lost] {
-        assert_eq!(scene.keeper.buckets.refill(&key("user"), &drained(), &credit()).await?, expect);
-    }
-    assert_eq!(scene.state(&key("user")).await?, credit().applied_to(drained()));
     Ok(())
 }
 

@@ -1,9 +1,8 @@
 //! The registry of sharded buckets.
 
-use anyhow::Context as _;
 use futures::future::try_join_all;
-use tidegate_aws::registry::{Entry, sort_key};
-use tidegate_tests::keeper::{Item, KeeperScene, START, count, key, number, shard, spread, text};
+use tidegate_aws::registry::sort_key;
+use tidegate_tests::keeper::prelude::*;
 
 fn entry(entity: &str, shards: u32, written: i64) -> Entry {
     Entry { bucket: key(entity), shards: count(shards), check: Some(spread(START, written, written / 2)) }
@@ -87,7 +86,7 @@ async fn an_entry_is_removed_as_it_was_seen() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_place_is_kept_until_it_is_taken_back() -> anyhow::Result<()> {
+async fn a_place_is_kept_until_removed() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
     let registry = &scene.keeper.registry;
     for place in [None, Some("here"), Some("there"), None, None] {

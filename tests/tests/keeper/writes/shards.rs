@@ -1,19 +1,12 @@
-//! What shards are told, tokens that move between them, and reads of shards.
-
-use std::collections::BTreeMap;
+//! Shards are aligned with shard 0, tokens move between them, and many are read.
 
 use futures::future::try_join_all;
 use tidegate_aws::buckets::{Consistency, Outcome};
 use tidegate_domain::{
-    bucket::Shard,
     repair::{self, Alignment, Expiry, Move},
-    state::{BucketState, Terms, Unfamiliar},
-    tokens::Millitokens,
+    state::{Terms, Unfamiliar},
 };
-use tidegate_tests::keeper::{
-    Item, KeeperScene, START, a_minute, add, count, full, item, key, limit, limit_of, number, set_tokens, shard, take,
-    text, time,
-};
+use tidegate_tests::keeper::prelude::*;
 
 type State = BucketState<'static>;
 
@@ -49,7 +42,7 @@ impl Align<'_> {
 }
 
 #[tokio::test]
-async fn a_shard_is_told_new_terms() -> anyhow::Result<()> {
+async fn a_shard_gets_the_new_terms() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
     let mut zero = full(2);
     limit_of(&mut zero, "rpm").terms = a_minute(70);
@@ -70,7 +63,7 @@ async fn a_shard_is_told_new_terms() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_shard_with_vu_is_told_nothing() -> anyhow::Result<()> {
+async fn a_shard_with_vu_is_left_alone() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
     let first = shard(&key("user"), 1);
     let mut marked = item(&first, &full(2));
@@ -99,7 +92,7 @@ async fn a_shard_gets_a_new_limit_once() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_shard_is_told_when_it_expires() -> anyhow::Result<()> {
+async fn a_shard_gets_the_new_expiry() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
     let expiring = |expires| State { expires, ..full(2) };
     let renew = Align { scene: &scene, zero: expiring(Some(2_000)), seen: expiring(Some(1_000)) };
@@ -114,7 +107,7 @@ async fn a_shard_is_told_when_it_expires() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_shard_that_is_gone_is_told_nothing() -> anyhow::Result<()> {
+async fn a_missing_shard_is_not_created() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
     let nobody = shard(&key(NOBODY), 1);
     let alignment = Alignment { expiry: Some(Expiry::Never), ..Alignment::default() };
@@ -219,11 +212,7 @@ async fn a_move_is_lost_when_its_basis_changed() -> anyhow::Result<()> {
         for name in ["rf", "shard_count", "b_rpm_cp", "b_rpm_ra", "b_rpm_rp"] {
             check_move(place, |item| add(item, name, 1), Outcome::Lost).await?;
         }
-        let mark = |item: &mut Item| {
-            item.insert("vu".to_owned(), number(0));
-            Ok(())
-        };
-        check_move(place, mark, Outcome::Lost).await?;
+        check_move(place, insert("vu", number(0)), Outcome::Lost).await?;
     }
     // The tokens that were to move are gone, or the other shard has got some.
     check_move(0, |item| add(item, "b_rpm_tk", -30_001), Outcome::Lost).await?;

@@ -1,9 +1,6 @@
 //! One transaction gives a bucket all its shards, or nothing happens.
 
-use std::{
-    cell::Cell,
-    collections::{BTreeSet, HashMap},
-};
+use std::{cell::Cell, collections::HashMap};
 
 use aws_sdk_dynamodb::{
     error::SdkError,
@@ -15,14 +12,8 @@ use tidegate_aws::{
     buckets::{Outcome, Shards},
     image::image_of,
 };
-use tidegate_domain::{
-    bucket::Shard,
-    split::{self, Plan},
-    state::BucketState,
-};
-use tidegate_tests::keeper::{
-    Item, KeeperScene, START, add, count, full, item, key, limit, number, set_tokens, shard, take, text, time, tokens,
-};
+use tidegate_domain::split::{self, Plan};
+use tidegate_tests::keeper::prelude::*;
 
 type State = BucketState<'static>;
 
@@ -58,7 +49,7 @@ async fn sum(scene: &KeeperScene, name: &'static str) -> anyhow::Result<i64> {
 }
 
 #[tokio::test]
-async fn a_new_shard_is_shard_0_under_its_own_keys() -> anyhow::Result<()> {
+async fn a_new_shard_copies_shard_0() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let mut zero = State { expires: Some(START / 1_000 + 3_600), ..full(1) };
     take(&mut zero, "rpm", 9_999);
@@ -160,14 +151,7 @@ async fn a_transaction_is_lost_whole() -> anyhow::Result<()> {
     for (marked, (name, value)) in
         [(one(), ("vu", number(0))), (two(), ("vu", number(0))), (one(), disabled), (one(), ("bypass", number(START)))]
     {
-        check_lost(async |scene| {
-            let mark = |item: &mut Item| {
-                item.insert(name.to_owned(), value.clone());
-                Ok(())
-            };
-            scene.change_item(&marked, mark).await
-        })
-        .await?;
+        check_lost(async |scene| scene.change_item(&marked, insert(name, value.clone())).await).await?;
     }
     // New terms of the donor.
     for name in ["b_rpm_cp", "b_rpm_ra", "b_tpm_rp"] {
@@ -210,9 +194,9 @@ async fn a_reader_sees_a_doubling_whole_or_not() -> anyhow::Result<()> {
     let double = async {
         for shards in [2, 4, 8, 16, 32, 64] {
             let plan = plan(&scene, shards).await?;
-            drop(scene.observed.calls());
+            drop(scene.http.calls());
             assert_eq!(increase(&scene, plan).await?, Outcome::Written, "{shards}");
-            assert_eq!(scene.observed.calls(), [("TransactWriteItems".to_owned(), 1)].into());
+            assert_eq!(scene.http.calls(), [("TransactWriteItems".to_owned(), 1)].into());
         }
         is_done.set(true);
         anyhow::Ok(())

@@ -73,7 +73,7 @@ fn an_extra_snapshot_is_a_difference() {
 }
 
 #[test]
-fn the_same_usage_of_another_hour_is_two_differences() {
+fn usage_of_another_hour_is_two_differences() {
     let change = |books: &mut UsageTotals| {
         let usage = books.0.remove(&name("alice")).unwrap();
         books.0.insert(SnapshotName { start: "2026-01-01T15:00:00Z".to_owned(), ..name("alice") }, usage);

@@ -2,56 +2,48 @@
 
 use std::{collections::BTreeMap, future, sync::Mutex};
 
-use aws_sdk_dynamodb::types::AttributeValue;
 use futures::future::try_join_all;
 use indicatif::ProgressBar;
-use serde_json::json;
 use tidegate_domain::redrive::Decision;
-use tidegate_sandbox::{
-    faults::{Fault, FaultRates, FaultyHttp},
-    queue::Message,
-};
-use tidegate_tests::{
-    Scene, event,
-    records::{BUCKET, STREAM, acquire, acquire_of, poisoned, tokens},
-};
+use tidegate_sandbox::queue::Message;
+use tidegate_tests::rollup::prelude::*;
 use tokio::sync::oneshot;
 
-use crate::scene::{decisions, deliver, hours, later, letter, queue, queue_by, redrive_queue, redriver, redriver_by};
+use crate::scene::{decisions, deliver, hours, later, queue, queue_by, redrive_queue, redriver, redriver_by};
 
 const DAILY: (&str, &str) = ("TQ5vSMvQTm4/ENTITY#user-1", "#USAGE#api#2025-12-31T00:00:00Z#daily");
 
 /// Three records of which the middle one was parked as poison, and can be decoded by now.
-async fn with_a_gap() -> anyhow::Result<Scene> {
-    let scene = Scene::new(FaultRates::default(), 0).await?;
+async fn with_a_gap() -> anyhow::Result<RollupScene> {
+    let scene = RollupScene::new().await?;
     deliver(&scene, &[acquire(0), acquire(2)]).await?;
-    scene.services.queue.put(letter(&acquire(1)));
+    scene.services.queue.put(dead_letter(&acquire(1)));
     Ok(scene)
 }
 
 #[tokio::test]
 async fn a_parked_record_counts_once() -> anyhow::Result<()> {
     let scene = with_a_gap().await?;
-    let letters = scene.services.queue.messages();
+    let dead_letters = scene.services.queue.messages();
     // The watermark has passed the record, so there is nothing to wait for.
     let summary = redrive_queue(&scene, &redriver(&scene), hours(1)).await?;
     assert_eq!((decisions(&summary), summary.deleted, summary.exit_code()), ([3, 0, 0, 0], 1, 0), "{summary}");
-    assert_eq!((tokens(&scene).await?, scene.services.queue.messages()), ((6, 3), vec![]));
+    assert_eq!((scene.counted().await?, scene.services.queue.messages()), ((6, 3), vec![]));
 
-    // The same letter twice, since a batch that is delivered again parks its poison again.
-    letters.iter().chain(&letters).for_each(|letter| scene.services.queue.put(letter.clone()));
+    // The same message twice, since a batch that is delivered again parks its poison again.
+    dead_letters.iter().chain(&dead_letters).for_each(|message| scene.services.queue.put(message.clone()));
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
     assert_eq!((decisions(&summary), summary.deleted), ([0, 3, 0, 0], 2), "{summary}");
 
     // The stream goes on as if nothing had been.
     deliver(&scene, &[acquire(1), acquire(2), acquire(3)]).await?;
-    assert_eq!(tokens(&scene).await?, (8, 4));
+    assert_eq!(scene.counted().await?, (8, 4));
     Ok(())
 }
 
 #[tokio::test]
 async fn poison_stays_until_it_can_be_decoded() -> anyhow::Result<()> {
-    let scene = Scene::new(FaultRates::default(), 0).await?;
+    let scene = RollupScene::new().await?;
     deliver(&scene, &[acquire(0), poisoned(1), acquire(2)]).await?;
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
     assert_eq!((summary.letters, summary.deleted, summary.left.len(), summary.exit_code()), (1, 0, 1, 1), "{summary}");
@@ -62,8 +54,8 @@ async fn poison_stays_until_it_can_be_decoded() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_record_waits_while_it_is_deliverable() -> anyhow::Result<()> {
     for is_delivered in [false, true] {
-        let scene = Scene::new(FaultRates::default(), 0).await?;
-        scene.services.queue.put(letter(&acquire(1)));
+        let scene = RollupScene::new().await?;
+        scene.services.queue.put(dead_letter(&acquire(1)));
         let summary = redrive_queue(&scene, &redriver(&scene), hours(24)).await?;
         assert_eq!((decisions(&summary), summary.deleted, summary.left.len()), ([0, 0, 3, 0], 0, 1), "{summary}");
         if is_delivered {
@@ -71,7 +63,7 @@ async fn a_record_waits_while_it_is_deliverable() -> anyhow::Result<()> {
         }
         let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
         assert_eq!((decisions(&summary), summary.deleted), ([3, 0, 0, 0], 1), "{summary}");
-        assert_eq!(tokens(&scene).await?.1, 1 + u64::from(is_delivered));
+        assert_eq!(scene.counted().await?.1, 1 + u64::from(is_delivered));
     }
     Ok(())
 }
@@ -79,25 +71,25 @@ async fn a_record_waits_while_it_is_deliverable() -> anyhow::Result<()> {
 #[tokio::test]
 async fn operators_at_the_same_time_count_once() -> anyhow::Result<()> {
     let scene = with_a_gap().await?;
-    let [letter] = &scene.services.queue.messages()[..] else { panic!("one letter") };
-    (0..40).for_each(|_| scene.services.queue.put(letter.clone()));
+    let [parked] = &scene.services.queue.messages()[..] else { panic!("one message") };
+    (0..40).for_each(|_| scene.services.queue.put(parked.clone()));
     let faulty = |seed| redriver_by(&scene, FaultyHttp::new(FaultRates::spread(0.4), seed));
     let operators = [faulty(1), faulty(2), faulty(3)];
     let summaries = operators.iter().map(|operator| redrive_queue(&scene, operator, later()));
     let summaries = try_join_all(summaries).await?;
     assert_eq!(summaries.iter().map(|summary| summary.letters).sum::<usize>(), 41);
-    assert_eq!((tokens(&scene).await?, scene.services.queue.messages()), ((6, 3), vec![]));
+    assert_eq!((scene.counted().await?, scene.services.queue.messages()), ((6, 3), vec![]));
     Ok(())
 }
 
 #[tokio::test]
 async fn functions_and_a_redrive_share_a_snapshot() -> anyhow::Result<()> {
     for seed in 0..5 {
-        let scene = Scene::new(FaultRates::spread(0.4), seed).await?;
+        let scene = RollupScene::with_faults(FaultRates::spread(0.4), seed).await?;
         let readable: Vec<_> = (0..40).map(acquire).collect();
         let is_poison = |at: u64| at % 7 == 3;
         let records: Vec<_> = (0..40).map(|at| if is_poison(at) { poisoned(at) } else { acquire(at) }).collect();
-        readable.iter().skip(3).step_by(7).for_each(|record| scene.services.queue.put(letter(record)));
+        readable.iter().skip(3).step_by(7).for_each(|record| scene.services.queue.put(dead_letter(record)));
         let operator = redriver_by(&scene, scene.http.clone());
         let (batch, half) = (event(&records)?, event(&records[..20])?);
         let (_, _, redriven) = futures::future::join3(
@@ -109,16 +101,16 @@ async fn functions_and_a_redrive_share_a_snapshot() -> anyhow::Result<()> {
         // One whose answer was lost is found to be redriven.
         let [counted, already_redriven, waiting, undecided] = decisions(&redriven?);
         assert_eq!((counted + already_redriven, waiting, undecided), (18, 0, 0));
-        assert_eq!(tokens(&scene).await?, (80, 40), "seed {seed}");
+        assert_eq!(scene.counted().await?, (80, 40), "seed {seed}");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_redrive_that_dies_is_run_again() -> anyhow::Result<()> {
+async fn a_crashed_redrive_can_be_repeated() -> anyhow::Result<()> {
     for writes in 0..4 {
         let scene = with_a_gap().await?;
-        let [letter] = &scene.services.queue.messages()[..] else { panic!("one letter") };
+        let [parked] = &scene.services.queue.messages()[..] else { panic!("one message") };
         let http = FaultyHttp::new(FaultRates { conflict: 0.0, ..FaultRates::spread(0.2) }, 9);
         http.crash_after(writes);
         let dying = redriver_by(&scene, http.clone());
@@ -126,18 +118,17 @@ async fn a_redrive_that_dies_is_run_again() -> anyhow::Result<()> {
             summary = redrive_queue(&scene, &dying, later()) => assert!(writes == 3 && summary.is_ok(), "{writes}: {summary:?}"),
             () = http.crashed() => {}
         }
-        // What the dead process held becomes visible after a while.
-        scene.services.queue.put(letter.clone());
+        // The message that the dead process received becomes visible again.
+        scene.services.queue.put(parked.clone());
         redrive_queue(&scene, &redriver(&scene), later()).await?;
-        assert_eq!(tokens(&scene).await?, (6, 3), "died after {writes} writes");
+        assert_eq!(scene.counted().await?, (6, 3), "died after {writes} writes");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn refused_records_count_once_their_snapshot_is_mended() -> anyhow::Result<()> {
-    let scene = Scene::new(FaultRates::default(), 0).await?;
-    let text = |value: &str| AttributeValue::S(value.to_owned());
+async fn refused_records_count_after_a_repair() -> anyhow::Result<()> {
+    let scene = RollupScene::new().await?;
     let spoilt = scene.services.dynamodb.put_item().table_name(&scene.services.table).item("rpm", text("many"));
     spoilt.item("PK", text(DAILY.0)).item("SK", text(DAILY.1)).send().await?;
     deliver(&scene, &[acquire(0), acquire(1)]).await?;
@@ -149,7 +140,7 @@ async fn refused_records_count_once_their_snapshot_is_mended() -> anyhow::Result
     mend.key("PK", text(DAILY.0)).key("SK", text(DAILY.1)).send().await?;
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
     assert_eq!((decisions(&summary), summary.deleted), ([2, 0, 0, 0], 2), "{summary}");
-    assert_eq!(tokens(&scene).await?, (4, 2));
+    assert_eq!(scene.counted().await?, (4, 2));
     Ok(())
 }
 
@@ -162,26 +153,29 @@ async fn a_dry_run_changes_nothing() -> anyhow::Result<()> {
         let summary = redrive_queue(&scene, &dry, later()).await?;
         assert_eq!((decisions(&summary), summary.deleted, summary.exit_code()), ([3, 0, 0, 0], 0, 0), "{summary}");
         assert!(summary.to_string().contains("dry run"), "{summary}");
-        assert_eq!((tokens(&scene).await?, scene.services.queue.messages().len()), ((4, 2), 1));
+        assert_eq!((scene.counted().await?, scene.services.queue.messages().len()), ((4, 2), 1));
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn what_is_not_understood_stays_and_is_named() -> anyhow::Result<()> {
-    let scene = Scene::new(FaultRates::default(), 0).await?;
-    let mut elsewhere = letter(&acquire(5));
+async fn unreadable_messages_stay_and_are_named() -> anyhow::Result<()> {
+    let scene = RollupScene::new().await?;
+    let mut elsewhere = dead_letter(&acquire(5));
     elsewhere.attributes.insert("snapshot".to_owned(), format!("{} {}", DAILY.0.replace("user-1", "user-9"), DAILY.1));
     let mut of_staging = acquire(6);
     of_staging["eventSourceARN"] = json!(STREAM.replace("table/limits", "table/staging"));
     let messages = [
-        letter(&of_staging),
-        letter(&poisoned(1)),
-        Message { attributes: [("function".to_owned(), "bucket-keeper".to_owned())].into(), ..letter(&acquire(2)) },
-        Message { attributes: BTreeMap::new(), ..letter(&acquire(3)) },
-        letter(&json!({"about": BUCKET})),
+        dead_letter(&of_staging),
+        dead_letter(&poisoned(1)),
+        Message {
+            attributes: [("function".to_owned(), "bucket-keeper".to_owned())].into(),
+            ..dead_letter(&acquire(2))
+        },
+        Message { attributes: BTreeMap::new(), ..dead_letter(&acquire(3)) },
+        dead_letter(&json!({"about": BUCKET})),
         elsewhere,
-        letter(&acquire(4)),
+        dead_letter(&acquire(4)),
     ];
     for message in messages {
         scene.services.queue.put(message);
@@ -200,16 +194,16 @@ async fn what_is_not_understood_stays_and_is_named() -> anyhow::Result<()> {
     for expect in expected {
         assert!(summary.left.iter().any(|(_, reason)| reason.contains(expect)), "{expect}: {summary}");
     }
-    assert_eq!((tokens(&scene).await?, scene.services.queue.messages().len()), ((2, 1), 6));
+    assert_eq!((scene.counted().await?, scene.services.queue.messages().len()), ((2, 1), 6));
     Ok(())
 }
 
 #[tokio::test]
-async fn messages_that_stay_do_not_come_round_again() -> anyhow::Result<()> {
-    let scene = Scene::new(FaultRates::default(), 0).await?;
+async fn a_message_that_stays_is_received_once() -> anyhow::Result<()> {
+    let scene = RollupScene::new().await?;
     scene.services.queue.deliver_twice();
     // More than a round takes.
-    (0..2100).for_each(|at| scene.services.queue.put(letter(&poisoned(at))));
+    (0..2100).for_each(|at| scene.services.queue.put(dead_letter(&poisoned(at))));
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
     assert_eq!((summary.letters, summary.left.len(), summary.deleted, summary.troubles.len()), (2100, 2100, 0, 0));
     // All are visible again.
@@ -219,17 +213,17 @@ async fn messages_that_stay_do_not_come_round_again() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_settled_but_not_deleted_is_named() -> anyhow::Result<()> {
+async fn an_undeleted_message_is_named() -> anyhow::Result<()> {
     let scene = with_a_gap().await?;
     scene.services.queue.expire_receipts();
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
     assert_eq!((decisions(&summary), summary.deleted, summary.exit_code()), ([3, 0, 0, 0], 0, 1), "{summary}");
     assert!(summary.left[0].1.contains("could not be deleted"), "{summary}");
 
-    // What cannot be given back is named below the table.
+    // A message that cannot be made visible is named below the table.
     let mut dry = redriver(&scene);
     dry.redrive.dry_run = true;
-    scene.services.queue.put(letter(&acquire(1)));
+    scene.services.queue.put(dead_letter(&acquire(1)));
     let summary = redrive_queue(&scene, &dry, later()).await?;
     assert_eq!((summary.left.len(), summary.troubles.len(), summary.exit_code()), (0, 1, 1), "{summary}");
     assert!(summary.to_string().contains("is hidden"), "{summary}");
@@ -238,8 +232,8 @@ async fn what_is_settled_but_not_deleted_is_named() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_silent_queue_is_an_error() -> anyhow::Result<()> {
-    let scene = Scene::new(FaultRates::default(), 0).await?;
-    let http = FaultyHttp::new(FaultRates::default(), 0);
+    let scene = RollupScene::new().await?;
+    let http = FaultyHttp::undisturbed();
     http.on_call(|_, _| Some(Fault::Conflict));
     let (redriver, mut gone, bar) = (redriver(&scene), queue_by(&scene, http), ProgressBar::hidden());
     let error = redriver.run(&mut gone, later(), &bar, future::pending()).await.unwrap_err();
@@ -248,12 +242,12 @@ async fn a_silent_queue_is_an_error() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn an_interrupt_lets_what_is_under_way_finish() -> anyhow::Result<()> {
-    let scene = Scene::new(FaultRates::default(), 0).await?;
-    (0..100).for_each(|at| scene.services.queue.put(letter(&acquire_of(&format!("user-{at}"), 1))));
+async fn an_interrupt_lets_started_work_finish() -> anyhow::Result<()> {
+    let scene = RollupScene::new().await?;
+    (0..100).for_each(|at| scene.services.queue.put(dead_letter(&acquire_of(&format!("user-{at}"), 1))));
     // After the first transaction.
     let (stop, stopped) = oneshot::channel();
-    let http = FaultyHttp::new(FaultRates::default(), 0);
+    let http = FaultyHttp::undisturbed();
     let stop = Mutex::new(Some(stop));
     http.on_call(move |operation, _| {
         if operation == "TransactWriteItems" {
@@ -266,7 +260,7 @@ async fn an_interrupt_lets_what_is_under_way_finish() -> anyhow::Result<()> {
     let summary = interrupted.run(&mut queue(&scene), later(), &ProgressBar::hidden(), stopped).await?;
     let counted = summary.decided(Decision::Count);
     assert!(summary.interrupted && (1..300).contains(&counted), "{summary}");
-    assert_eq!(scene.books().await?.iter().count(), counted, "what was begun is finished");
+    assert_eq!(scene.usage().await?.iter().count(), counted, "what was begun is finished");
     assert_eq!(summary.deleted + summary.left.len(), 100);
     assert!(summary.left.iter().all(|(_, reason)| reason == "interrupted"), "{summary}");
 
