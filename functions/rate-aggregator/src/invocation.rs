@@ -6,7 +6,7 @@ use std::{
 };
 
 use tidegate_aws::{clock, error::causes};
-use tidegate_domain::rates::cadence::{Pace, wait};
+use tidegate_domain::rates::{Pace, wait};
 use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};
 use tokio::time::{Instant, sleep_until};
 

@@ -9,7 +9,7 @@ use super::{
     storage::{Storage, Summary},
     worker::Worker,
 };
-use tidegate_domain::{rates::cadence, time::EpochMillis};
+use tidegate_domain::{rates, time::EpochMillis};
 
 /// How often workers report and the aggregator sums up, on average.
 pub const INTERVAL: Duration = Duration::from_secs(5);
@@ -220,7 +220,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn interval(&mut self) -> Duration {
-        cadence::wait(INTERVAL, self.chance.unit())
+        rates::wait(INTERVAL, self.chance.unit())
     }
 
     /// What a member takes for now.

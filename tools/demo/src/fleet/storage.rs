@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_domain::{
     rates::{
         Cutoff, Field, Report, judge,
-        replacement::{Previous, Replacement, should_replace},
+        summary::{Previous, Replacement, decide_replacement},
     },
     time::EpochMillis,
 };
@@ -49,7 +49,8 @@ impl Storage {
             timestamp: Field::Number(seconds(previous.began)),
             sequence: Some(sequence),
         });
-        if let Replacement::Next { sequence } = should_replace(previous, summary.began, summary.began, Self::CUTOFF) {
+        if let Replacement::Next { sequence } = decide_replacement(previous, summary.began, summary.began, Self::CUTOFF)
+        {
             self.summary = Some((summary, sequence));
         }
     }

@@ -1,10 +1,7 @@
-//! The law of the redrive: whatever was parked or discarded, in whatever order and however often it is redriven, no
-//! record counts twice, and each counts once unless it is named as undecided.
+//! Parked and discarded records count once, in any order and however often they are redriven, or are named as undecided.
 //!
-//! The model is one snapshot with two bucket shards, poison among their records. Invocations stop at any step, and go on
-//! beside their redelivery; the event source mapping discards batches; operators redrive at the same time.
-
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+//! The model is one snapshot with two bucket shards and poison among their records. Invocations stop at any step, and go on
+//! beside their redelivery. The event source mapping discards batches. Operators redrive concurrently.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -13,43 +10,43 @@ use std::{
 
 use proptest::prelude::*;
 use tidegate_domain::{
-    bucket::{BucketChange, BucketKey, ChangeKind, Counter, Counters, Entity, Limit, Namespace, Resource, Shard},
+    bucket::BucketChange,
     redrive::{Decision, Evidence, Origin, decide},
-    sequence::{Position, SequenceNumber, StreamLabel},
-    time::EpochMillis,
-    tokens::Millitokens,
+    sequence::Position,
     usage::{self, Posting, Watermarks},
     window::Window,
 };
 
+use crate::{Invocation, counters, created, pick};
+
 const RECORDS: usize = 12;
 
-/// Indices are taken modulo what there is.
+/// A step of the stream, its consumer or an operator. Indices are taken modulo the number of candidates.
 #[derive(Clone, Debug)]
 enum Step {
     Deliver {
         records: usize,
     },
     /// An invocation does its next action.
-    Act {
+    Proceed {
         invocation: usize,
     },
-    /// An invocation ends; what it has not done fails.
+    /// An invocation ends. The actions that it has not done fail.
     Answer {
         invocation: usize,
     },
-    /// The mapping delivers the batch of an invocation again, or discards it. The invocation goes on.
-    Forget {
+    /// The mapping gives up an invocation, which goes on. It delivers the batch again or discards it.
+    Abandon {
         invocation: usize,
         discards: bool,
     },
-    /// A day passes: what was delivered is not delivered again.
+    /// A day passes, so delivered records are not delivered again.
     Age,
-    /// An operator reads what is known of a letter's records.
+    /// An operator reads the evidence on failed records.
     Read {
-        letter: usize,
+        failed: usize,
     },
-    /// An operator counts what was found to be missing.
+    /// An operator counts the records that are missing by such a reading.
     Count {
         reading: usize,
     },
@@ -59,11 +56,11 @@ fn step() -> impl Strategy<Value = Step> {
     let at = any::<usize>;
     prop_oneof![
         4 => (1..6_usize).prop_map(|records| Step::Deliver { records }),
-        10 => at().prop_map(|invocation| Step::Act { invocation }),
+        10 => at().prop_map(|invocation| Step::Proceed { invocation }),
         4 => at().prop_map(|invocation| Step::Answer { invocation }),
-        2 => (at(), any::<bool>()).prop_map(|(invocation, discards)| Step::Forget { invocation, discards }),
+        2 => (at(), any::<bool>()).prop_map(|(invocation, discards)| Step::Abandon { invocation, discards }),
         1 => Just(Step::Age),
-        4 => at().prop_map(|letter| Step::Read { letter }),
+        4 => at().prop_map(|failed| Step::Read { failed }),
         4 => at().prop_map(|reading| Step::Count { reading }),
     ]
 }
@@ -73,14 +70,8 @@ enum Action {
     Park(usize),
 }
 
-struct Invocation {
-    batch: Range<usize>,
-    is_awaited: bool,
-    todo: VecDeque<Action>,
-}
-
 #[derive(Clone, Debug)]
-struct Letter {
+struct FailedRecords {
     origin: Origin,
     records: Range<usize>,
 }
@@ -92,36 +83,24 @@ struct Reading {
 
 struct World {
     changes: Vec<BucketChange<'static>>,
-    /// Which records the function cannot read, unlike the redrive.
+    /// The records that the function cannot decode. The redrive can.
     poison: [bool; RECORDS],
     counted: [usize; RECORDS],
     watermarks: Watermarks,
     markers: BTreeSet<usize>,
-    letters: Vec<Letter>,
-    invocations: Vec<Invocation>,
+    failed: Vec<FailedRecords>,
+    invocations: Vec<Invocation<VecDeque<Action>>>,
     readings: Vec<Reading>,
     checkpoint: usize,
     /// Records before this one are not delivered again.
     expired: usize,
 }
 
-/// The records are in two bucket shards, and the later ones in a stream that numbers its records anew.
+/// The records are in two bucket shards. The later ones are in a second stream with new sequence numbers.
 fn changes(shards: [bool; RECORDS], restart: usize) -> Vec<BucketChange<'static>> {
-    let change = |record: usize| BucketChange {
-        bucket: BucketKey {
-            namespace: Namespace::new("TQ5vSMvQTm4").unwrap(),
-            entity: Entity::new("user-1").unwrap(),
-            resource: Resource::new("api").unwrap(),
-            shard: Shard::new(u32::from(shards[record])),
-        },
-        stream: StreamLabel::parse(&format!("202{}-01-01T00:00:00.000", 5 + usize::from(record >= restart))).unwrap(),
-        sequence: SequenceNumber::parse(&format!("1{:020}", record % restart)).unwrap(),
-        created: EpochMillis::new(1_767_223_800_000).unwrap(),
-        kind: ChangeKind::Created,
-        old: Counters::default(),
-        new: [(Limit::new("rpm").unwrap(), Counter { consumed: Millitokens::new(1000), overdrawn: false })]
-            .into_iter()
-            .collect(),
+    let change = |record: usize| {
+        let label = format!("202{}-01-01T00:00:00.000", 5 + usize::from(record >= restart));
+        created("user-1", shards[record].into(), &label, record % restart, counters([("rpm", 1000)]))
     };
     (0..RECORDS).map(change).collect()
 }
@@ -146,8 +125,8 @@ impl World {
         self.invocations.push(Invocation { batch, is_awaited: true, todo });
     }
 
-    /// One conditional write of what the snapshot does not hold, or one message.
-    fn act(&mut self, invocation: usize) {
+    /// Writes the part of a posting that the snapshot does not count yet, or parks a record.
+    fn proceed(&mut self, invocation: usize) {
         match self.invocations[invocation].todo.pop_front() {
             Some(Action::Post(posting)) => {
                 let Some(rest) = posting.beyond(&self.watermarks) else { return };
@@ -155,7 +134,7 @@ impl World {
                 self.watermarks.extend(rest.sources().map(|(shard, span)| (shard, span.last)));
             }
             Some(Action::Park(record)) => {
-                self.letters.push(Letter { origin: Origin::Parked, records: record..record + 1 });
+                self.failed.push(FailedRecords { origin: Origin::Parked, records: record..record + 1 });
             }
             None => {}
         }
@@ -179,10 +158,10 @@ impl World {
         }
     }
 
-    fn forget(&mut self, invocation: usize, discards: bool) {
+    fn abandon(&mut self, invocation: usize, discards: bool) {
         let Invocation { batch, is_awaited, .. } = &mut self.invocations[invocation];
         if std::mem::take(is_awaited) && discards {
-            self.letters.push(Letter { origin: Origin::FailedBatch, records: batch.clone() });
+            self.failed.push(FailedRecords { origin: Origin::FailedBatch, records: batch.clone() });
             self.checkpoint = batch.end;
         }
     }
@@ -192,38 +171,37 @@ impl World {
         self.invocations.retain(|invocation| invocation.batch.start >= self.expired);
     }
 
-    fn read(&self, letter: &Letter) -> Reading {
+    fn read(&self, failed: &FailedRecords) -> Reading {
         let decide = |record: usize| {
             let watermark = self.watermarks.get(&self.changes[record].bucket.shard).copied();
             let evidence = Evidence { watermark, is_redriven: self.markers.contains(&record) };
-            (record, decide(self.changes[record].position(), record >= self.expired, letter.origin, &evidence))
+            (record, decide(self.changes[record].position(), record >= self.expired, failed.origin, &evidence))
         };
-        Reading { watermarks: self.watermarks.clone(), decisions: letter.records.clone().map(decide).collect() }
+        Reading { watermarks: self.watermarks.clone(), decisions: failed.records.clone().map(decide).collect() }
     }
 
-    /// The transaction: it is lost if a marker or a watermark below a record is not as it was read.
+    /// The transaction. It is lost if a marker, or a watermark below a record, has changed since it was read.
     fn count(&mut self, Reading { watermarks, decisions }: &Reading) {
         let is_counted = |record: usize| decisions.contains(&(record, Decision::Count));
         let postings = usage::fold(&self.changes, &[Window::Daily]);
         let Some(posting) = postings[0].only(|_, position| is_counted(self.record(position))) else { return };
-        let is_as_seen = posting.sources().all(|(shard, span)| {
-            let seen = watermarks.get(&shard);
-            seen.is_some_and(|seen| *seen >= span.last) || self.watermarks.get(&shard) == seen
+        let is_unchanged = posting.sources().all(|(shard, span)| {
+            let before = watermarks.get(&shard);
+            before.is_some_and(|before| *before >= span.last) || self.watermarks.get(&shard) == before
         });
         let records: Vec<_> = posting.records().map(|(_, position)| self.record(position)).collect();
-        if is_as_seen && !records.iter().any(|record| self.markers.contains(record)) {
+        if is_unchanged && !records.iter().any(|record| self.markers.contains(record)) {
             self.add(&posting);
             self.markers.extend(records);
         }
     }
 
     fn step(&mut self, step: &Step) {
-        let pick = |at: usize, of: usize| (of > 0).then(|| at % of);
         match *step {
             Step::Deliver { records } => self.deliver(records),
-            Step::Act { invocation } => {
+            Step::Proceed { invocation } => {
                 if let Some(at) = pick(invocation, self.invocations.len()) {
-                    self.act(at);
+                    self.proceed(at);
                 }
             }
             Step::Answer { invocation } => {
@@ -231,15 +209,15 @@ impl World {
                     self.answer(at);
                 }
             }
-            Step::Forget { invocation, discards } => {
+            Step::Abandon { invocation, discards } => {
                 if let Some(at) = pick(invocation, self.invocations.len()) {
-                    self.forget(at, discards);
+                    self.abandon(at, discards);
                 }
             }
             Step::Age => self.age(),
-            Step::Read { letter } => {
-                if let Some(at) = pick(letter, self.letters.len()) {
-                    self.readings.push(self.read(&self.letters[at]));
+            Step::Read { failed } => {
+                if let Some(at) = pick(failed, self.failed.len()) {
+                    self.readings.push(self.read(&self.failed[at]));
                 }
             }
             Step::Count { reading } => {
@@ -251,19 +229,19 @@ impl World {
         }
     }
 
-    /// Drains the stream, waits for a day, and redrives all letters; which records are undecided.
+    /// Delivers the rest of the stream, waits for a day, and redrives all failed records. Returns the undecided ones.
     fn finish(&mut self) -> BTreeSet<usize> {
         while self.checkpoint < RECORDS || !self.invocations.is_empty() {
             self.deliver(RECORDS);
             while self.invocations.last().is_some_and(|invocation| !invocation.todo.is_empty()) {
-                self.act(self.invocations.len() - 1);
+                self.proceed(self.invocations.len() - 1);
             }
             self.answer(self.invocations.len() - 1);
         }
         self.age();
         let mut undecided = BTreeSet::new();
-        for letter in self.letters.clone() {
-            let reading = self.read(&letter);
+        for failed in self.failed.clone() {
+            let reading = self.read(&failed);
             self.count(&reading);
             let is_undecided = |(_, decision): &&(usize, Decision)| *decision == Decision::Undecided;
             undecided.extend(reading.decisions.iter().filter(is_undecided).map(|(record, _)| record));
@@ -276,7 +254,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
-    fn nothing_counts_twice_and_nothing_is_lost_unnamed(
+    fn every_record_counts_once_or_is_undecided(
         steps in prop::collection::vec(step(), 0..80),
         poison in prop::array::uniform12(prop::bool::weighted(0.15)),
         shards: [bool; RECORDS],
@@ -288,7 +266,7 @@ proptest! {
             counted: [0; RECORDS],
             watermarks: Watermarks::new(),
             markers: BTreeSet::new(),
-            letters: Vec::new(),
+            failed: Vec::new(),
             invocations: Vec::new(),
             readings: Vec::new(),
             checkpoint: 0,
@@ -303,8 +281,8 @@ proptest! {
             prop_assert!(times == 1 || times == 0 && undecided.contains(&record), "{record} counts {times} times");
         }
         let is_discarded = |record: &usize| {
-            world.letters.iter().any(|letter| letter.origin == Origin::FailedBatch && letter.records.contains(record))
+            world.failed.iter().any(|failed| failed.origin == Origin::FailedBatch && failed.records.contains(record))
         };
-        prop_assert!(undecided.iter().all(is_discarded), "{undecided:?} of {:?}", world.letters);
+        prop_assert!(undecided.iter().all(is_discarded), "{undecided:?} of {:?}", world.failed);
     }
 }
