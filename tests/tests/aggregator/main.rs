@@ -2,5 +2,4 @@
 
 mod jobs;
 mod reading;
-mod rest;
 mod summary;

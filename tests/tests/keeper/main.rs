@@ -8,7 +8,6 @@ mod python_client;
 mod batches {
     mod doubling;
     mod left_alone;
-    mod processes;
     mod refill;
     mod splits;
     mod undeliverable;

@@ -3,7 +3,7 @@
 use tidegate_sandbox::s3::{Call, EmbeddedS3, Fault};
 use tidegate_tests::rollup::prelude::*;
 
-use crate::scene::{decisions, deliver, discard, discard_of, hours, later, redrive_failures, redrive_queue, redriver};
+use crate::{decisions, deliver, discard, discard_of, hours, later, redrive_failures, redrive_queue, redriver};
 
 async fn scene() -> anyhow::Result<(RollupScene, EmbeddedS3)> {
     Ok((RollupScene::new().await?, EmbeddedS3::start(None).await?))

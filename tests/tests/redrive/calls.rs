@@ -7,7 +7,7 @@ use tidegate_domain::redrive::Decision;
 use tidegate_sandbox::s3::EmbeddedS3;
 use tidegate_tests::rollup::prelude::*;
 
-use crate::scene::{decisions, deliver, discard, later, redrive_failures, redrive_queue, redriver, redriver_by};
+use crate::{decisions, deliver, discard, later, redrive_failures, redrive_queue, redriver, redriver_by};
 
 #[tokio::test]
 async fn a_transaction_counts_99_records_of_a_snapshot() -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use tidegate_sandbox::queue::Message;
 use tidegate_tests::rollup::prelude::*;
 use tokio::sync::oneshot;
 
-use crate::scene::{decisions, deliver, hours, later, queue, queue_by, redrive_queue, redriver, redriver_by};
+use crate::{decisions, deliver, hours, later, queue, queue_by, redrive_queue, redriver, redriver_by};
 
 const DAILY: (&str, &str) = ("TQ5vSMvQTm4/ENTITY#user-1", "#USAGE#api#2025-12-31T00:00:00Z#daily");
 

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tidegate_domain::time::EpochMillis;
 use tidegate_sandbox::{
     queue::Message,
+    records::{consumed, dead_letter, discarded_batch, record},
     s3::{BUCKET, Call, EmbeddedS3, Fault},
     services::Services,
     usage_totals::UsageTotals,
@@ -25,30 +26,17 @@ use tokio::{
 };
 
 /// An acquire of so many millitokens, hours ago.
-fn record(entity: &str, millitokens: &str) -> Value {
-    json!({
-        "eventName": "INSERT",
-        "eventSourceARN": "arn:aws:dynamodb:us-east-1:123456789012:table/limits/stream/2026-01-01T00:00:00.000",
-        "dynamodb": {
-            "ApproximateCreationDateTime": 1_767_223_800,
-            "Keys": {"PK": {"S": format!("TQ5vSMvQTm4/BUCKET#{entity}#api#0")}, "SK": {"S": "#STATE"}},
-            "NewImage": {"b_rpm_tc": {"N": millitokens}}, "SequenceNumber": "100000000000000000001",
-        },
-    })
+fn acquire(entity: &str, millitokens: &str) -> Value {
+    record(&format!("TQ5vSMvQTm4/BUCKET#{entity}#api#0"), 1, None, &consumed("rpm", millitokens))
 }
 
 fn letter(millitokens: &str) -> Message {
-    let attributes = [("function".to_owned(), "usage-rollup".to_owned())].into();
-    Message { body: record("user-1", millitokens).to_string(), attributes }
+    dead_letter(&acquire("user-1", millitokens))
 }
 
 /// Lets the event source mapping discard a batch.
 fn discard(s3: &EmbeddedS3, key: &str, records: &[Value]) {
-    let stored = json!({
-        "requestContext": {"functionArn": "arn:aws:lambda:us-east-1:123456789012:function:usage-rollup:$LATEST"},
-        "payload": json!({"Records": records}).to_string(),
-    });
-    s3.bucket().put(key, stored.to_string(), EpochMillis::EPOCH);
+    s3.bucket().put(key, discarded_batch("usage-rollup", records), EpochMillis::EPOCH);
 }
 
 /// The command, with an environment of embedded services.
@@ -136,8 +124,8 @@ async fn wrong_options_are_refused_before_anything_is_received() {
 async fn discarded_batches_are_read_from_s3() {
     let services = Services::embedded(None, "redrive").await.unwrap();
     let s3 = EmbeddedS3::start(None).await.unwrap();
-    discard(&s3, "failures/1", &[record("user-1", "7000"), record("user-2", "0.5")]);
-    discard(&s3, "failures/2", &[record("user-2", "5000")]);
+    discard(&s3, "failures/1", &[acquire("user-1", "7000"), acquire("user-2", "0.5")]);
+    discard(&s3, "failures/2", &[acquire("user-2", "5000")]);
     let (summary, code) = redrive_failures(&services, &s3).await;
     let left = summary["left"].as_array().unwrap();
     assert!(left.len() == 1 && left[0]["name"] == "failures/1", "{summary:#}");
@@ -151,7 +139,7 @@ async fn discarded_batches_are_read_from_s3() {
 async fn another_run_goes_on_after_ctrl_c() {
     let services = Services::embedded(None, "redrive").await.unwrap();
     let s3 = EmbeddedS3::start(None).await.unwrap();
-    (0..3).for_each(|at| discard(&s3, &format!("failures/{at}"), &[record(&format!("user-{at}"), "7000")]));
+    (0..3).for_each(|at| discard(&s3, &format!("failures/{at}"), &[acquire(&format!("user-{at}"), "7000")]));
     // No object can be read before the command has seen the signal: until then, it tries again.
     let is_seen = Arc::new(AtomicBool::new(false));
     let (reads, mut is_read) = mpsc::unbounded_channel();
