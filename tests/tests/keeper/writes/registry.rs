@@ -1,6 +1,6 @@
 //! The registry of sharded buckets.
 
-use futures::future::try_join_all;
+use futures::{TryStreamExt as _, stream};
 use tidegate_aws::registry::sort_key;
 use tidegate_tests::keeper::prelude::*;
 
@@ -45,7 +45,7 @@ async fn pages_hold_all_entries_in_order() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
     let registry = &scene.keeper.registry;
     let entries: Vec<_> = (0..250).map(|at| entry(&format!("user-{at:03}"), 2, at)).collect();
-    try_join_all(entries.iter().rev().map(|entry| registry.enter(entry))).await?;
+    stream::iter(entries.iter().rev().map(Ok)).try_for_each_concurrent(32, |entry| registry.enter(entry)).await?;
     // What else is in the partition is no entry.
     registry.stop(Some("somewhere")).await?;
     let version = [("PK", "_/SYSTEM#"), ("SK", "#VERSION")].map(|(name, value)| (name.to_owned(), text(value)));
