@@ -1,23 +1,27 @@
-//! What the scenarios of `rate-aggregator` share: the bucket, the function, reports as workers write them, and
-//! summaries.
+//! `rate-aggregator` on an embedded S3, with workers' reports and summaries.
 
-use anyhow::Context as _;
 use rate_aggregator::{
     RateAggregator,
     config::Config,
     outcome::{Aggregated, Aggregation},
     publication::Times,
 };
-use serde_json::Value;
 use tidegate_aws::{client, rates::RateFiles, schema::rates::worker_key};
-use tidegate_domain::time::EpochMillis;
-use tidegate_sandbox::{
-    faults::{FaultRates, FaultyHttp, sdk_config},
-    s3::{BUCKET, Bucket, EmbeddedS3, workers::report},
-};
-use tokio::time::{Duration, Instant};
+use tidegate_sandbox::s3::{BUCKET, Bucket, EmbeddedS3, workers::report};
 
-/// When it all happens: 2026-01-01T00:00:00Z.
+use crate::prelude::*;
+
+/// What the scenarios of `rate-aggregator` use.
+pub mod prelude {
+    pub use rate_aggregator::outcome::Aggregated;
+    pub use tidegate_aws::{error::causes, schema::rates::worker_key};
+    pub use tidegate_sandbox::s3::{Bucket, Call, Calls, Fault, workers::report};
+
+    pub use super::{AggregatorScene, NOW, PREFIX, aggregate, aggregate_within, only, summary, write};
+    pub use crate::prelude::*;
+}
+
+/// The simulated time: 2026-01-01T00:00:00Z.
 pub const NOW: i64 = 1_767_225_600_000;
 
 /// Where the workers' files are.
@@ -98,15 +102,11 @@ pub fn summary(bucket: &Bucket, prefix: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&summary.content)?)
 }
 
-pub fn time(millis: i64) -> EpochMillis {
-    EpochMillis::new(millis).expect("a moment of the calendar")
-}
-
 fn process(s3: &EmbeddedS3, variables: &[(&str, &str)]) -> anyhow::Result<RateAggregator> {
     let required = [("BUCKET", BUCKET), ("PREFIX", PREFIX), ("S3_FORCE_PATH_STYLE", "true")];
     let lookup = |name: &str| variables.iter().chain(&required).find(|(key, _)| *key == name);
     let config = Config::read(|name| lookup(name).map(|(_, value)| (*value).to_owned()))?;
-    let sdk = sdk_config(&s3.endpoint(), FaultyHttp::new(FaultRates::default(), 0));
+    let sdk = sdk_config(&s3.endpoint(), FaultyHttp::undisturbed());
     let files =
         RateFiles::new(client::s3(&sdk, config.force_path_style), config.bucket.clone(), config.summary.clone());
     Ok(RateAggregator::new(files, &config))

@@ -1,18 +1,14 @@
-//! What the scenarios of `bucket-keeper` share: a table, a queue, the function between them, and buckets
-//! that clients have written.
+//! `bucket-keeper` between an embedded table and an embedded queue, and buckets as clients write them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use anyhow::Context as _;
-use aws_sdk_dynamodb::types::{PutRequest, WriteRequest};
+use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use bucket_keeper::{BucketKeeper, handler::Handled, repair::Repaired};
 use futures::{TryStreamExt as _, stream};
-use serde_json::value::RawValue;
 use tidegate_aws::{
-    buckets::{Buckets, Consistency, Shards},
-    client,
+    buckets::{Consistency, Shards},
     image::image_of,
-    registry::{Entry, Registry},
+    registry::Entry,
     schema::{self, bucket},
     stream::StreamEvent,
 };
@@ -20,23 +16,39 @@ use tidegate_domain::{
     bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard},
     pressure::SpreadCheck,
     state::{BucketState, LimitState, ShardCount, Terms},
-    time::EpochMillis,
     tokens::Millitokens,
 };
-pub use tidegate_sandbox::item::{Item, number, text};
 use tidegate_sandbox::{
-    faults::{FaultRates, FaultyHttp, sdk_config},
     functions::bucket_keeper,
-    item,
+    item::{self, Item},
     mapping::StreamRecord,
     services::Services,
     stream::StreamReader,
 };
-use tokio::time::{Duration, Instant};
 
-use crate::observed::ObservedHttp;
+use crate::prelude::*;
 
-/// An ordinary moment, a quarter of a second after 2025-12-31T23:30:00Z.
+/// What the scenarios of `bucket-keeper` use.
+pub mod prelude {
+    pub use std::collections::{BTreeMap, BTreeSet};
+
+    pub use bucket_keeper::{handler::Handled, report::KeeperReport};
+    pub use tidegate_aws::{registry::Entry, stream::StreamEvent};
+    pub use tidegate_domain::{
+        bucket::{BucketKey, Shard},
+        state::BucketState,
+        tokens::Millitokens,
+    };
+    pub use tidegate_sandbox::{item::Item, mapping::StreamRecord};
+
+    pub use super::{
+        KeeperScene, START, a_minute, add, count, full, insert, item, key, limit, limit_of, set_tokens, shard, spread,
+        take, tokens,
+    };
+    pub use crate::prelude::*;
+}
+
+/// A quarter of a second after 2025-12-31T23:30:00Z.
 pub const START: i64 = 1_767_223_800_250;
 
 /// `bucket-keeper` on embedded services of its own.
@@ -46,8 +58,6 @@ pub struct KeeperScene {
     pub services: Services,
     /// The function's connection to the table.
     pub http: FaultyHttp,
-    /// The same connection, watched.
-    pub observed: ObservedHttp,
     pub keeper: BucketKeeper,
     reader: StreamReader,
 }
@@ -62,15 +72,14 @@ impl KeeperScene {
     pub async fn with_faults(rates: FaultRates, seed: u64) -> anyhow::Result<Self> {
         let services = Services::embedded(None, "tidegate-test-buckets").await?;
         let http = FaultyHttp::new(rates, seed);
-        let observed = ObservedHttp::new(http.clone());
-        let keeper = keeper(&services, &http, &observed)?;
+        let keeper = keeper(&services, &http)?;
         let reader = StreamReader::new(services.streams.clone(), services.stream_arn().await?);
-        Ok(Self { services, http, observed, keeper, reader })
+        Ok(Self { services, http, keeper, reader })
     }
 
     /// Another process of the same function.
     pub fn another_process(&self) -> anyhow::Result<BucketKeeper> {
-        keeper(&self.services, &self.http, &self.observed)
+        keeper(&self.services, &self.http)
     }
 
     /// Writes a bucket item as a client would.
@@ -84,7 +93,6 @@ impl KeeperScene {
         Ok(())
     }
 
-    /// Writes many items.
     pub async fn put_all(&self, items: impl Iterator<Item = Item>) -> anyhow::Result<()> {
         let put = |item| PutRequest::builder().set_item(Some(item)).build();
         let puts = items.map(|item| Ok(WriteRequest::builder().put_request(put(item)?).build()));
@@ -98,7 +106,7 @@ impl KeeperScene {
         stream::iter(batches).try_for_each_concurrent(8, write).await
     }
 
-    /// Changes a bucket item as a client would, with nobody else at work.
+    /// Changes a bucket item as a client would. No other write may happen meanwhile.
     pub async fn change(
         &self,
         key: &BucketKey<'_>,
@@ -125,7 +133,6 @@ impl KeeperScene {
         self.put_item(item).await
     }
 
-    /// Deletes a bucket item.
     pub async fn delete(&self, key: &BucketKey<'_>) -> anyhow::Result<()> {
         let delete = self.services.dynamodb.delete_item().table_name(&self.services.table);
         delete.set_key(Some(item::key(key))).send().await?;
@@ -138,14 +145,14 @@ impl KeeperScene {
         Ok(get.set_key(Some(item::key(key))).send().await?.item.unwrap_or_default())
     }
 
-    /// What a bucket item says, but for its size.
+    /// A bucket item as the function reads it, except for its size.
     pub async fn state(&self, key: &BucketKey<'_>) -> anyhow::Result<BucketState<'static>> {
         let image = image_of(&self.item(key).await?)?;
         let state = image.plain().cloned().with_context(|| format!("{key:?} is {image:?}"))?;
         Ok(BucketState { bytes: 0, ..state })
     }
 
-    /// The shards of a bucket below this number, as the function reads them, but for their sizes.
+    /// The shards of a bucket below this number, as the function reads them, except for their sizes.
     pub async fn shards(&self, key: &BucketKey<'_>, below: u32) -> anyhow::Result<Shards> {
         let mut shards = self.keeper.buckets.read(key, 0..below, Consistency::Strong).await?;
         for state in shards.states.values_mut() {
@@ -154,7 +161,7 @@ impl KeeperScene {
         Ok(shards)
     }
 
-    /// What the shards of a bucket hold of a limit, shard by shard.
+    /// The tokens of a limit, in millitokens, shard by shard.
     pub async fn held(&self, key: &BucketKey<'_>, name: &'static str) -> anyhow::Result<Vec<i64>> {
         Ok(self.shards(key, 64).await?.states.values().map(|state| tokens(state, name)).collect())
     }
@@ -177,16 +184,16 @@ impl KeeperScene {
         }
     }
 
-    /// The records of all writes since this was asked last, made at the moment `created`.
+    /// The records of all writes since the last request, created at the moment `created`.
     pub async fn records(&mut self, created: i64) -> anyhow::Result<Vec<StreamRecord>> {
         Ok(self.reader.drain(time(created)).await?.into_values().flatten().collect())
     }
 
     pub async fn event(&mut self, created: i64) -> anyhow::Result<StreamEvent> {
-        event_of(&self.records(created).await?)
+        event(&self.records(created).await?)
     }
 
-    /// How many writes there were since their records were asked for last.
+    /// The number of writes since the last request for records.
     pub async fn writes(&mut self) -> anyhow::Result<usize> {
         Ok(self.records(START).await?.len())
     }
@@ -210,36 +217,14 @@ impl KeeperScene {
     }
 }
 
-fn keeper(services: &Services, http: &FaultyHttp, observed: &ObservedHttp) -> anyhow::Result<BucketKeeper> {
+fn keeper(services: &Services, http: &FaultyHttp) -> anyhow::Result<BucketKeeper> {
     let function = Arc::into_inner(bucket_keeper(services, http, time(START))?);
-    let dynamodb = client::dynamodb(&sdk_config(&services.endpoint, observed.clone()));
-    Ok(BucketKeeper {
-        buckets: Buckets::new(dynamodb.clone(), &services.table),
-        registry: Registry::new(dynamodb, &services.table),
-        ..function.context("somebody else has the function")?.keeper
-    })
+    Ok(function.context("another owner of the function")?.keeper)
 }
 
 /// A check of how writes spread: when, and what shard 0 and the newest shards had consumed, in millitokens.
 pub fn spread(at: i64, zero: i64, newest: i64) -> SpreadCheck {
     SpreadCheck { at: time(at), zero: Millitokens::new(zero), newest: Millitokens::new(newest) }
-}
-
-/// A deadline that is far away.
-pub fn in_time() -> Instant {
-    Instant::now() + Duration::from_mins(1)
-}
-
-/// An event of these records.
-pub fn event_of(records: &[StreamRecord]) -> anyhow::Result<StreamEvent> {
-    let records = records.iter().map(|record| RawValue::from_string(record.json.to_string()));
-    Ok(StreamEvent { records: records.collect::<Result<_, _>>()? })
-}
-
-/// The identifier that the answer to a batch names, if any.
-pub fn failure(handled: &Handled) -> Option<&str> {
-    let failures = &handled.answer.as_ref().ok()?.batch_item_failures;
-    failures.first().and_then(|failure| failure.item_identifier.as_deref())
 }
 
 /// Shard 0 of a bucket.
@@ -257,21 +242,15 @@ pub fn shard(key: &BucketKey<'static>, number: u32) -> BucketKey<'static> {
     BucketKey { shard: Shard::new(number), ..key.clone() }
 }
 
-/// A limit's name.
 pub fn limit(name: &'static str) -> Limit<'static> {
     Limit::new(name).expect("a limit")
 }
 
-/// A number of shards.
 pub fn count(shards: u32) -> ShardCount {
     ShardCount::new(shards).expect("a number of shards")
 }
 
-pub fn time(millis: i64) -> EpochMillis {
-    EpochMillis::new(millis).expect("a moment")
-}
-
-/// So many tokens at once, and as many a minute.
+/// A limit of so many tokens at once, and as many a minute.
 pub fn a_minute(tokens: i64) -> Terms {
     Terms { capacity: Millitokens::new(tokens * 1_000), refill: Millitokens::new(tokens * 1_000), period: 60_000 }
 }
@@ -287,12 +266,12 @@ pub fn full(shards: u32) -> BucketState<'static> {
     BucketState { last_refill: time(START), shards: count(shards), expires: None, bytes: 0, limits: limits.into() }
 }
 
-/// What a shard holds of a limit, in millitokens.
+/// A shard's tokens of a limit, in millitokens.
 pub fn tokens(state: &BucketState<'static>, name: &'static str) -> i64 {
     state.limits[&limit(name)].tokens.get()
 }
 
-/// Gives a limit other tokens, in millitokens.
+/// Sets the tokens of a limit, in millitokens.
 pub fn set_tokens(state: &mut BucketState<'static>, name: &'static str, tokens: i64) {
     limit_of(state, name).tokens = Millitokens::new(tokens);
 }
@@ -304,12 +283,20 @@ pub fn take(state: &mut BucketState<'static>, name: &'static str, taken: i64) {
     limit.consumed = Millitokens::new(limit.consumed.get() + taken);
 }
 
-/// A limit of a bucket, to be changed.
 pub fn limit_of<'s>(state: &'s mut BucketState<'static>, name: &'static str) -> &'s mut LimitState {
     state.limits.get_mut(&limit(name)).expect("the limit")
 }
 
-/// Changes a number of an item by so much.
+/// Inserts an attribute into an item, as an argument of [`KeeperScene::change_item`].
+pub fn insert(name: impl Into<String>, value: AttributeValue) -> impl FnOnce(&mut Item) -> anyhow::Result<()> {
+    let name = name.into();
+    move |item| {
+        item.insert(name, value);
+        Ok(())
+    }
+}
+
+/// Adds to a number of an item.
 pub fn add(item: &mut Item, name: &str, change: i64) -> anyhow::Result<()> {
     let changed = item::read(item, name)? + change;
     item.insert(name.to_owned(), number(changed));

@@ -1,11 +1,8 @@
-//! What the scenarios of `token-sweeper` share: the token tables, the function, tokens that clients have
-//! written, and events of ends.
+//! `token-sweeper` on embedded token tables and an embedded EMR, tokens as clients write them, and events of ends.
 
 use std::collections::{BTreeMap, HashMap};
 
-use anyhow::Context as _;
 use aws_sdk_dynamodb::types::AttributeValue;
-use serde_json::{Value, json};
 use tidegate_aws::{
     client,
     emr::Clusters,
@@ -13,15 +10,8 @@ use tidegate_aws::{
     table::{self, TokenTables},
     tokens::Tokens,
 };
-use tidegate_domain::{
-    sweep::{Token, TokenKey},
-    time::EpochMillis,
-};
-use tidegate_sandbox::{
-    emr::EmbeddedEmr,
-    faults::{FaultRates, FaultyHttp, sdk_config},
-    services::Services,
-};
+use tidegate_domain::sweep::{Token, TokenKey};
+use tidegate_sandbox::{emr::EmbeddedEmr, services::Services};
 use token_sweeper::{
     TokenSweeper,
     config::Config,
@@ -31,9 +21,28 @@ use token_sweeper::{
     reconcile::{self, Reconciled},
     report::SweepReport,
 };
-use tokio::time::{Duration, Instant};
 
-use crate::observed::ObservedHttp;
+use crate::prelude::*;
+
+/// What the scenarios of `token-sweeper` use.
+pub mod prelude {
+    pub use std::collections::{BTreeMap, BTreeSet};
+
+    pub use aws_sdk_dynamodb::types::AttributeValue;
+    pub use tidegate_domain::sweep::Token;
+    pub use token_sweeper::{
+        TokenSweeper,
+        decision::{Decision, Failure},
+        handler::{Answer, Handled},
+        reconcile::Reconciled,
+    };
+
+    pub use super::{
+        BASE, END, GRACE_OVER, INTERVAL, SweeperScene, batch, changed, decisions, ended, expiring, failures, item,
+        messages, token, without,
+    };
+    pub use crate::prelude::*;
+}
 
 /// When the resources end: 2026-01-01T00:00:00Z.
 pub const END: i64 = 1_767_225_600_000;
@@ -57,9 +66,8 @@ pub struct SweeperScene {
     pub services: Services,
     /// EMR, which is asked if `RECONCILE_EMR` is set.
     pub emr: EmbeddedEmr,
-    /// The faults of the function's connection to the tables.
-    pub faults: FaultyHttp,
-    pub http: ObservedHttp,
+    /// The function's connection to the tables and to EMR.
+    pub http: FaultyHttp,
     pub sweeper: TokenSweeper,
 }
 
@@ -73,10 +81,9 @@ impl SweeperScene {
     pub async fn with_faults(rates: FaultRates, seed: u64) -> anyhow::Result<Self> {
         let (services, emr) = (Services::embedded(None, "tidegate-test-buckets").await?, EmbeddedEmr::start().await?);
         table::create_token_tables(&services.dynamodb, &TokenTables::of(BASE)).await?;
-        let faults = FaultyHttp::new(rates, seed);
-        let http = ObservedHttp::new(faults.clone());
+        let http = FaultyHttp::new(rates, seed);
         let sweeper = sweeper(&services, &emr, &http, &[])?;
-        Ok(Self { services, emr, faults, http, sweeper })
+        Ok(Self { services, emr, http, sweeper })
     }
 
     /// Another process of the function, with these variables beside the tables' names.
@@ -95,7 +102,7 @@ impl SweeperScene {
         Ok(())
     }
 
-    /// Deletes a token as somebody else would.
+    /// Deletes a token as another client would.
     pub async fn delete(&self, token: &Token) -> anyhow::Result<()> {
         let delete = self.services.dynamodb.delete_item().table_name(TokenTables::of(BASE).non_fungible);
         let TokenKey { coordinate, reservation } = &token.key;
@@ -144,7 +151,7 @@ impl SweeperScene {
 fn sweeper(
     services: &Services,
     emr: &EmbeddedEmr,
-    http: &ObservedHttp,
+    http: &FaultyHttp,
     variables: &[(&str, &str)],
 ) -> anyhow::Result<TokenSweeper> {
     let variables: HashMap<_, _> = variables.iter().copied().chain([("LIMITER_TABLES_BASE_NAME", BASE)]).collect();
@@ -154,15 +161,6 @@ fn sweeper(
     let emr = client::emr(&sdk_config(emr.endpoint(), http.clone()));
     let tokens = Tokens::new(dynamodb, &config.table, &config.index);
     Ok(TokenSweeper::new(config, tokens, Clusters::new(emr)))
-}
-
-/// A deadline that is far away.
-pub fn in_time() -> Instant {
-    Instant::now() + Duration::from_mins(1)
-}
-
-pub fn time(millis: i64) -> EpochMillis {
-    EpochMillis::new(millis).expect("a moment")
 }
 
 /// A token that a resource holds until an hour after it has ended.
@@ -189,10 +187,6 @@ pub fn item(token: &Token) -> HashMap<String, AttributeValue> {
     .into();
     item.extend(token.expires.map(|expires| (EXPIRATION_TIME.to_owned(), AttributeValue::N(expires.to_string()))));
     item
-}
-
-pub fn text(value: impl Into<String>) -> AttributeValue {
-    AttributeValue::S(value.into())
 }
 
 /// The event of a cluster's end.

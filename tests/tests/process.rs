@@ -30,7 +30,7 @@ fn summaries(log: &[Value]) -> Vec<&Value> {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_reported_error_and_the_process_lives() -> anyhow::Result<()> {
+async fn a_panic_fails_only_its_own_invocation() -> anyhow::Result<()> {
     let mut function = start(&[]).await?;
     let message = function.failure(&json!({"panic": "no such limit"})).await?;
     assert!(message.contains("Lambda panicked: no such limit"), "{message}");
@@ -52,7 +52,7 @@ async fn a_panic_is_a_reported_error_and_the_process_lives() -> anyhow::Result<(
 }
 
 #[tokio::test]
-async fn an_error_is_one_line_and_the_process_lives() -> anyhow::Result<()> {
+async fn an_error_is_logged_in_one_line() -> anyhow::Result<()> {
     let mut function = start(&[]).await?;
     let message = function.failure(&json!({"fail": "the table is gone"})).await?;
     assert!(message.contains("ToldTo") && message.contains("the table is gone"), "{message}");
@@ -64,7 +64,7 @@ async fn an_error_is_one_line_and_the_process_lives() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn lines_bear_the_names_of_powertools() -> anyhow::Result<()> {
+async fn log_lines_use_the_names_of_powertools() -> anyhow::Result<()> {
     for (variables, service) in [(&[][..], "scripted"), (&[("POWERTOOLS_SERVICE_NAME", "limits")][..], "limits")] {
         let mut function = start(variables).await?;
         function.failure(&json!({"fail": "cold"})).await?;
@@ -90,7 +90,7 @@ async fn lines_bear_the_names_of_powertools() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn an_event_that_cannot_be_read_is_told_by_its_request_and_not_by_what_it_holds() -> anyhow::Result<()> {
+async fn an_unreadable_event_is_logged_without_its_content() -> anyhow::Result<()> {
     let mut function = start(&[]).await?;
     function.failure(&json!({"sing": "my secret song"})).await?;
     check_alive(&mut function).await?;
@@ -101,7 +101,7 @@ async fn an_event_that_cannot_be_read_is_told_by_its_request_and_not_by_what_it_
 }
 
 #[tokio::test]
-async fn a_process_that_is_told_to_end_does_so_with_everything_written() -> anyhow::Result<()> {
+async fn a_terminated_process_has_written_its_log() -> anyhow::Result<()> {
     let mut function = start(&[]).await?;
     let request_id = check_alive(&mut function).await?;
     let log = function.terminate().await?;
@@ -110,7 +110,7 @@ async fn a_process_that_is_told_to_end_does_so_with_everything_written() -> anyh
 }
 
 #[tokio::test]
-async fn what_was_answered_is_written_even_if_the_process_is_killed_at_once() -> anyhow::Result<()> {
+async fn a_killed_process_has_written_its_log() -> anyhow::Result<()> {
     let mut function = start(&[]).await?;
     let request_id = check_alive(&mut function).await?;
     let log = function.log().await?;

@@ -14,7 +14,7 @@ use tidegate_aws::{
     error::{CallError, causes},
 };
 use tidegate_domain::{
-    rates::cadence::{Pace, wait},
+    rates::{Pace, wait},
     time::EpochMillis,
 };
 use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};

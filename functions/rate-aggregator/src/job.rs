@@ -9,8 +9,8 @@ use tidegate_aws::{
 };
 use tidegate_domain::{
     rates::{
-        Cutoff, Judgement, coverage,
-        reading::{Content, Listed, Memory, Step, judge_content},
+        Cutoff, Judgement,
+        reading::{Content, Listed, Memory, Step, is_complete_enough, judge_content},
         rest::{LastWrites, Rest},
         summary::Summary,
         tally::Tally,
@@ -68,7 +68,7 @@ pub(crate) async fn aggregate(context: Context<'_>, prefix: &str, job: &mut Job)
     let writes = LastWrites::default();
     let mut reader = JobReader { context, prefix, tally, report, writes, named: 0, unread: None };
     let read = reader.read(&mut job.memory).await;
-    job.memory.turn(read.is_ok());
+    job.memory.end_listing(read.is_ok());
     let Context { files, may_rest, cutoff, interval, began, times, .. } = context;
     let writes = reader.writes;
     job.rest = (may_rest && read.is_ok()).then(|| writes.rest(began, cutoff, longest(interval))).flatten();
@@ -133,7 +133,7 @@ impl JobReader<'_> {
         self.report.judged(&self.tally);
         let (active, unknown) = (self.tally.active, self.report.unknown);
         match self.unread.take() {
-            Some(source) if !coverage::suffices(active, unknown) => {
+            Some(source) if !is_complete_enough(active, unknown) => {
                 Err(AggregationError::Unread { unknown, workers: active + unknown, source })
             }
             _ => {

@@ -9,8 +9,7 @@ use tidegate_aws::{
 };
 use tidegate_domain::rates::{
     Cutoff, Field,
-    replacement::{Previous, Replacement, should_replace},
-    summary::Summary,
+    summary::{Previous, Replacement, Summary, decide_replacement},
 };
 use tokio::time::Instant;
 
@@ -82,7 +81,7 @@ pub(crate) async fn publish(
         };
         let previous = stored.summary.as_ref().map(|(_, previous)| *previous);
         let now = summary.began.after(times.start.elapsed());
-        match should_replace(previous, summary.began, now, cutoff) {
+        match decide_replacement(previous, summary.began, now, cutoff) {
             Replacement::Superseded => {
                 *last = Some(stored);
                 return Ok(SummaryOutcome::Superseded);

@@ -7,7 +7,9 @@ use std::{fs, path::Path, time::Duration};
 use tidegate_aws::rates::text::{self, PythonFloat};
 use tidegate_domain::{
     rates::{
-        Cutoff, Field, Judgement, Rate, Rates, Reason, judge, reading::Content, replacement::Previous, summary::Summary,
+        Cutoff, Field, Judgement, Rate, Rates, Reason, judge,
+        reading::Content,
+        summary::{Previous, Summary},
     },
     time::EpochMillis,
 };
@@ -143,8 +145,8 @@ fn summaries_are_written_as_python_writes_them() {
             let rate = |rates: &[f64]| rates.get(number).map_or_else(Rate::default, |rate| Rate::new(*rate).unwrap());
             Judgement::Fresh { rates: Rates { read: rate(&reads), write: rate(&writes) }, at: began }
         };
-        let mut tally: tidegate_domain::rates::tally::Tally = (0..active.parse().unwrap()).map(worker).collect();
-        tally.extend([Judgement::Stale, Judgement::Stale, Judgement::Rejected(Reason::NotJson)]);
+        let others = [Judgement::Stale, Judgement::Stale, Judgement::Rejected(Reason::NotJson)];
+        let tally = (0..active.parse().unwrap()).map(worker).chain(others).collect();
         let summary = Summary { began, tally, interval: Duration::from_secs(5), sequence: 7 };
         let ours = r#", "stale_workers": 2, "rejected_workers": 1, "interval_seconds": 5, "sequence": 7}"#;
         assert_eq!(text::summary(&summary), format!("{}{ours}", expect.strip_suffix('}').unwrap()));

@@ -1,4 +1,4 @@
-//! Activity: what a batch of changes shows of each bucket shard, and how much its callers want.
+//! Activity: the last image of each bucket shard in a batch of changes, and the demand on it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,31 +13,33 @@ use crate::{
     tokens::Millitokens,
 };
 
-/// What a batch shows of one bucket shard.
+/// What a batch of changes shows about one bucket shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity<'a> {
     /// The shard.
     pub bucket: BucketKey<'a>,
-    /// The first of its records in the batch.
+    /// The sequence number of the shard's first record in the batch.
     pub first: SequenceNumber,
-    /// The last of its records in the batch.
+    /// The sequence number of the shard's last record in the batch.
     pub last: SequenceNumber,
     /// When the first record was created, in whole seconds on AWS.
+    ///
+    /// AWS: [`ApproximateCreationDateTime`](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_streams_StreamRecord.html).
     pub first_created: EpochMillis,
-    /// When the last record was created: the image's own time.
+    /// When the last record was created, which is the time of the image.
     pub created: EpochMillis,
     /// The item after the last record.
     pub image: BucketImage<'a>,
-    /// What was consumed while the bucket had as many shards as it has now, by limit.
+    /// The consumption while the bucket had its current number of shards, by limit.
     pub demand: BTreeMap<Limit<'a>, Demand>,
-    /// Whether the shard's number of shards changed, or the shard was created as one of several.
+    /// Whether the stored number of shards changed, or the shard was created as one of several.
     pub has_new_count: bool,
 }
 
-/// What was consumed of a limit in a batch.
+/// The consumption of a limit in a batch.
 ///
-/// Creation times are whole seconds, so a rate is known for whole seconds only. A batch that contains a whole second
-/// shows the rate of that second; a part of a second shows a lower rate.
+/// Creation times are whole seconds, so a rate is known for whole seconds only. A batch that contains only a part of a
+/// second shows a lower rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Net consumption in the busiest second; at least zero.
@@ -139,19 +141,19 @@ impl Demand {
         }
     }
 
-    /// The start of the busiest second.
+    /// Returns the start of the busiest second.
     #[must_use]
     pub fn busiest_at(&self) -> EpochMillis {
         EpochMillis::new(self.busiest_at.saturating_mul(1000)).unwrap_or(EpochMillis::EPOCH)
     }
 
-    /// What is consumed in a second, by the busiest one.
+    /// Returns the consumption in the busiest second.
     #[must_use]
     pub const fn a_second(&self) -> Millitokens {
         Millitokens::new(self.busiest)
     }
 
-    /// What is consumed in this time, by the busiest second.
+    /// Returns the consumption in this time at the rate of the busiest second.
     #[must_use]
     pub fn within(&self, time: Duration) -> Millitokens {
         let millis = i128::try_from(time.as_millis()).unwrap_or(i128::MAX);
@@ -159,13 +161,13 @@ impl Demand {
         Millitokens::new(i64::try_from(consumed).unwrap_or(i64::MAX))
     }
 
-    /// What one record consumed on average.
+    /// Returns the average consumption of a record.
     #[must_use]
     pub fn mean(&self) -> Millitokens {
         Millitokens::new(self.consumed / i64::from(self.records.max(1)))
     }
 
-    /// The most that one record consumed.
+    /// Returns the highest consumption of one record.
     #[must_use]
     pub const fn largest(&self) -> Millitokens {
         Millitokens::new(self.largest)

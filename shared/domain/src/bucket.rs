@@ -1,4 +1,4 @@
-//! Token buckets as their stream shows them: names, shards, counters, and a change of one.
+//! Token buckets as their stream shows them: names, shards, counters, and changes.
 
 use std::{borrow::Cow, fmt};
 
@@ -24,11 +24,10 @@ macro_rules! name {
         pub struct $name<'a>(Cow<'a, str>);
 
         impl<'a> $name<'a> {
-            /// The name, borrowed where the text is.
+            /// Creates the name. It borrows if the text is borrowed.
             ///
             /// # Errors
-            /// [`InvalidName`], which quotes the text, when it is empty or holds a character that
-            /// the keys of the table use as a separator.
+            /// [`InvalidName`], which quotes the text, if it is empty or contains a separator of the table's keys.
             pub fn new(text: impl Into<Cow<'a, str>>) -> Result<Self, InvalidName> {
                 let text = text.into();
                 if text.is_empty() || text.contains([$($forbidden),+]) {
@@ -41,13 +40,13 @@ macro_rules! name {
                 Ok(Self(text))
             }
 
-            /// The same name, borrowing from nothing.
+            /// Converts to a name that borrows nothing.
             #[must_use]
             pub fn into_owned(self) -> $name<'static> {
                 $name(Cow::Owned(self.0.into_owned()))
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -83,7 +82,7 @@ impl Limit<'_> {
     /// The reserved limit that every bucket has: the write units of the bucket's own partition.
     pub const WRITE_UNITS: &'static str = "wcu";
 
-    /// Whether this is the reserved limit, which is no usage of the caller's.
+    /// Returns whether this is the reserved limit, which is not the caller's usage.
     #[must_use]
     pub fn is_write_units(&self) -> bool {
         self.0 == Self::WRITE_UNITS
@@ -98,13 +97,13 @@ impl Shard {
     /// The source of truth.
     pub const ZERO: Self = Self(0);
 
-    /// The shard of this number.
+    /// Creates the shard with this number.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// The shard's number.
+    /// Returns the number of the shard.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
@@ -131,13 +130,13 @@ pub struct BucketKey<'a> {
 }
 
 impl BucketKey<'_> {
-    /// The key of another shard of the same bucket.
+    /// Returns the key of another shard of the same bucket.
     #[must_use]
     pub fn at(&self, shard: Shard) -> Self {
         Self { shard, ..self.clone() }
     }
 
-    /// The same key, borrowing from nothing.
+    /// Converts to a key that borrows nothing.
     #[must_use]
     pub fn into_owned(self) -> BucketKey<'static> {
         BucketKey {
@@ -149,7 +148,7 @@ impl BucketKey<'_> {
     }
 }
 
-/// What one stream record says of a bucket item: its images, as far as `I` holds them, before and after.
+/// A change of a bucket item in one stream record. `I` holds the needed parts of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketChange<'a, I = Counters<'a>> {
     /// The item that changed.
@@ -158,18 +157,20 @@ pub struct BucketChange<'a, I = Counters<'a>> {
     pub stream: StreamLabel,
     /// The record's place in the stream.
     pub sequence: SequenceNumber,
-    /// When the change happened (the record's creation time, whole seconds on AWS).
+    /// When the change happened, in whole seconds on AWS.
+    ///
+    /// AWS: [`ApproximateCreationDateTime`](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_streams_StreamRecord.html).
     pub created: EpochMillis,
     /// What happened to the item.
     pub kind: ChangeKind,
-    /// The item before; empty unless it was updated.
+    /// The item before the change. Empty unless the item was updated.
     pub old: I,
-    /// The item after; empty if it was removed.
+    /// The item after the change. Empty if the item was removed.
     pub new: I,
 }
 
 impl<I> BucketChange<'_, I> {
-    /// The record's place in the streams of its table.
+    /// Returns the record's place in the streams of its table.
     #[must_use]
     pub const fn position(&self) -> Position {
         Position { stream: self.stream, sequence: self.sequence }
@@ -190,10 +191,9 @@ pub enum ChangeKind {
 /// The state of one limit in a bucket item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Net consumption since the item was created; falls when a caller gives tokens back.
+    /// Net consumption since the item was created. It falls when a caller gives tokens back.
     pub consumed: Millitokens,
-    /// Whether the limit is soft (it admits callers into debt and only counts that they were) and
-    /// its tokens are below zero.
+    /// Whether the limit is soft and its tokens are below zero. A soft limit admits callers into debt, and counts this.
     pub overdrawn: bool,
 }
 
@@ -202,14 +202,14 @@ pub struct Counter {
 pub struct Counters<'a>(Vec<(Limit<'a>, Counter)>);
 
 impl<'a> Counters<'a> {
-    /// The counter of a limit.
+    /// Returns the counter of a limit.
     #[must_use]
     pub fn get(&self, limit: &Limit<'_>) -> Option<&Counter> {
         let at = self.0.binary_search_by(|(name, _)| name.as_str().cmp(limit.as_str())).ok()?;
         Some(&self.0[at].1)
     }
 
-    /// The limits and their counters, in the order of the limits' names.
+    /// Returns the limits and their counters, in the order of the limits' names.
     pub fn iter(&self) -> impl Iterator<Item = (&Limit<'a>, &Counter)> {
         self.0.iter().map(|(limit, counter)| (limit, counter))
     }

@@ -1,26 +1,25 @@
 //! The laws of Tidegate, as pure code: values in, decisions out.
 //!
-//! Nothing here reads a clock, an environment variable, a socket or a file; `now` is always an
-//! argument. `Cargo.toml` proves it: there is no runtime, no SDK and no logging among the
-//! dependencies. The crate `tidegate-aws` turns bytes into these values and plans into calls.
+//! Nothing here reads a clock, an environment variable, a socket or a file. `now` is always an argument. `Cargo.toml`
+//! proves it: the dependencies include no runtime, no SDK and no logging. The crate `tidegate-aws` turns bytes into these values and plans into calls.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`activity`] | [`activity::fold`]: a batch of changes becomes what each bucket shard is asked for |
-//! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: what one stream record says of a bucket |
-//! | [`pressure`] | whether a bucket's shards are written too hard, and whether more shards would help |
-//! | [`rates`] | what a fleet of workers reads and writes together, from the reports that count |
-//! | [`redrive`] | whether a record that was parked or discarded is still to be counted |
-//! | [`refill`] | what has accrued, and whether a write pays |
+//! | [`activity`] | [`activity::fold`]: turns a batch of changes into the demand on each bucket shard |
+//! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: the bucket change in one stream record |
+//! | [`pressure`] | whether a bucket needs more shards, and whether they would help |
+//! | [`rates`] | what a fleet of workers reads and writes together, from their fresh reports |
+//! | [`redrive`] | whether to count a record that was parked or discarded |
+//! | [`refill`] | what has accrued in a bucket, and whether a write of it pays |
 //! | [`repair`] | aligns shards with shard 0, and moves tokens to a dry shard |
 //! | [`rotation`] | which items each run of a schedule takes |
 //! | [`sequence`] | [`sequence::Position`]: the order of a table's records, also across its streams |
-//! | [`split`] | how missing shards come into being in one transaction |
-//! | [`state`] | [`state::BucketState`]: a bucket item as a whole, and a shard's share of a limit |
-//! | [`sweep`] | when a token of a running resource goes, and on which condition |
+//! | [`split`] | creates the missing shards of a bucket in one transaction |
+//! | [`state`] | [`state::BucketState`]: a whole bucket item, and a shard's share of a limit |
+//! | [`sweep`] | when to delete a resource's token, and on which condition |
 //! | [`time`] | [`time::EpochMillis`]: a moment, in milliseconds |
 //! | [`tokens`] | [`tokens::Millitokens`] and whole [`tokens::Tokens`] |
-//! | [`usage`] | [`usage::fold`]: a batch of changes becomes one [`usage::Posting`] a snapshot |
+//! | [`usage`] | [`usage::fold`]: turns a batch of changes into one [`usage::Posting`] for each snapshot |
 //! | [`window`] | hourly, daily and monthly [`window::Period`]s, in UTC |
 //!
 //! # Example

@@ -1,9 +1,8 @@
-//! Pressure: whether a bucket's shards are written faster than their partitions can take, and whether more
-//! shards would help.
+//! Pressure: whether the writes to a bucket's shards exceed what their partitions can take, and whether more shards would
+//! help.
 //!
-//! A partition of a table takes 1,000 write units a second, for which every bucket item has a reserved limit.
-//! AWS: [partition
-//! throughput](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html).
+//! A partition of a table takes 1,000 write units a second. Every bucket item has a reserved limit for them.
+//! AWS: [partition throughput](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html).
 
 use crate::{
     activity::{Activity, Demand},
@@ -17,52 +16,50 @@ use crate::{
 /// When a bucket's shards are doubled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The most shards that a bucket is given.
+    /// The most shards to which a bucket is doubled.
     pub max_shards: ShardCount,
-    /// The part of a partition's write units that one shard may take, in percent.
+    /// The bearable part of a partition's write units for one shard, in percent.
     pub percent: u8,
 }
 
-/// How hard shard 0 is written.
+/// The write load of shard 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
-    /// Its partition can take it.
+    /// The partition can take it.
     Bearable,
-    /// Too hard; the bucket may have this many shards.
+    /// Too high. The bucket may be doubled to this many shards.
     High(ShardCount),
-    /// Too hard, but the bucket has as many shards as it may have.
+    /// Too high, but the bucket already has the most shards.
     AtLimit,
-    /// Too hard, but a share of the doubled bucket would be smaller than an acquire that the batch shows: no shard
-    /// could ever admit it.
+    /// Too high, but a share of the doubled bucket would be smaller than an acquire in the batch, which no shard could then
+    /// admit.
     Indivisible,
 }
 
-/// A second must show at least 1/`SAMPLE` of the bearable write units before write units that have run low are
-/// attributed to writes. A client's refill that leaves them out makes them run low too.
+/// Low write units count as pressure only if the busiest second shows at least 1/`SAMPLE` of the bearable write units. A
+/// client's refill that leaves them out makes them run low, too.
 const SAMPLE: i64 = 2;
 
-/// The newest shards must each have had at least 1/`SPREAD` of shard 0's writes, on average, before there are more of
-/// them.
+/// Before the next doubling, the newest shards must each have had at least 1/`SPREAD` of shard 0's writes, on average.
 const SPREAD: i128 = 4;
 
-/// Two checks this far apart, in milliseconds, say nothing about how the bucket is written now.
+/// The maximum time between two checks, in milliseconds. An older check says nothing about the current writes.
 const MAX_CHECK_AGE: i64 = 60_000;
 
-/// The least that shard 0 must have consumed of the reserved limit between two checks, in millitokens: a fifth of
-/// what a partition takes in a second.
+/// The least consumption of write units on shard 0 between two checks, in millitokens: a fifth of what a partition takes in
+/// a second.
 const MIN_WRITTEN: i128 = 200_000;
 
 /// The size of a write unit, in bytes.
 ///
-/// AWS: [write
-/// capacity](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html).
+/// AWS: [write capacity](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html).
 const WRITE_UNIT_BYTES: u32 = 1024;
 
 /// Measures the writes of shard 0 in a batch, at the moment `now`.
 ///
-/// The pressure is the number of write units in the busiest second. A batch too short to contain a whole second
-/// shows too few of them. Then it counts that the reserved limit has run low, although it is credited with all
-/// that could have accrued by the end of the batch's last second. A batch of old records says nothing about now.
+/// The pressure is the number of write units in the busiest second. A batch that contains no whole second shows too few of
+/// them. For such a batch, a low reserved limit counts, with everything that accrues by the end of the batch's last
+/// second. A batch of old records shows no pressure.
 #[must_use]
 pub fn measure(activity: &Activity<'_>, state: &BucketState<'_>, now: EpochMillis, policy: &Policy) -> Pressure {
     let units = activity.demand.iter().find_map(|(limit, demand)| limit.is_write_units().then_some(demand));
@@ -86,7 +83,7 @@ pub fn measure(activity: &Activity<'_>, state: &BucketState<'_>, now: EpochMilli
     }
 }
 
-/// Whether a share of so many shards would cover the largest acquire that a batch shows.
+/// Whether a share of so many shards would cover the largest acquire in the batch.
 fn holds_acquires(activity: &Activity<'_>, state: &BucketState<'_>, shards: ShardCount) -> bool {
     state.divided().all(|(limit, limit_state)| {
         let largest = activity.demand.get(limit).map_or_else(Millitokens::default, Demand::largest);
@@ -110,33 +107,33 @@ fn left(created: EpochMillis, state: &BucketState<'_>, stored: Millitokens) -> M
     Millitokens::new(stored.get().saturating_add(accrued))
 }
 
-/// How much of the reserved limit shard 0 and the newest shards had consumed at some moment.
+/// The consumption of write units by shard 0 and by the newest shards, at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpreadCheck {
-    /// When.
+    /// The moment.
     pub at: EpochMillis,
-    /// What shard 0 had consumed.
+    /// The consumption of shard 0.
     pub zero: Millitokens,
-    /// What the newer half of the shards had consumed together.
+    /// The consumption of the newer half of the shards together.
     pub newest: Millitokens,
 }
 
 /// Whether writes spread over the shards of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// The newest shards had their part of the writes.
+    /// The newest shards have their part of the writes.
     Even,
-    /// They had not. The parents of a cascade are written on shard 0 by old clients; for them, more shards
-    /// only shrink the limits.
+    /// The newest shards have too few writes. Old clients write the parents of a cascade on shard 0 only, so more shards
+    /// would only shrink their limits.
     Uneven,
-    /// Too little was written since the earlier check.
+    /// There were too few writes since the earlier check.
     TooSoon,
-    /// The earlier check is too old, or of an earlier bucket of the same name.
+    /// The earlier check is too old, or is one of an earlier bucket with the same name.
     Unknown,
 }
 
 impl SpreadCheck {
-    /// Takes a check from what shard 0 and the newer half of the shards consumed.
+    /// Creates a check from shard 0 and the newer half of the shards.
     #[must_use]
     pub fn new<'s, 'a: 's>(
         at: EpochMillis,
@@ -147,7 +144,7 @@ impl SpreadCheck {
         Self { at, zero: written(zero), newest: Millitokens::new(newest) }
     }
 
-    /// Judges by what was written since an earlier check, in a bucket of so many shards.
+    /// Judges the writes since an earlier check, in a bucket of so many shards.
     #[must_use]
     pub fn spread_since(&self, earlier: &Self, shards: ShardCount) -> Spread {
         let difference = |now: Millitokens, then: Millitokens| i128::from(now.get()) - i128::from(then.get());
@@ -164,7 +161,7 @@ impl SpreadCheck {
     }
 }
 
-/// What a state has consumed of the reserved limit.
+/// The consumption of write units.
 fn written(state: &BucketState<'_>) -> Millitokens {
     state.write_units().map_or(Millitokens::default(), |write_units| write_units.consumed)
 }

@@ -1,23 +1,19 @@
-//! The rates of a fleet: each worker reports what it reads and writes, and all of them are told the sums.
+//! The rates of a fleet: each worker reports what it reads and writes, and all workers read the sums.
 //!
-//! A worker overwrites its report every few seconds, and what it last wrote stays when it is gone. So a report
-//! counts for as long as it is [fresh](Judgement::Fresh), and what no worker would write is
-//! [rejected](Judgement::Rejected) with a reason; neither stops the others from being summed up.
+//! A worker overwrites its report every few seconds, and its last report stays after its end. So a report counts while
+//! it is [fresh](Judgement::Fresh). A report that no worker would write is [rejected](Judgement::Rejected) with a
+//! reason. Neither a stale nor a rejected report stops the sum over the others.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`cadence`] | when to aggregate again |
-//! | [`coverage`] | whether enough of a fleet is known to speak for all of it |
-//! | [`reading`] | which reports must be fetched, and which are known |
+//! | [`reading`] | which reports must be fetched, and whether enough of them are known |
 //! | [`rest`] | how often to list an idle job |
-//! | [`replacement`] | which summary replaces which |
-//! | [`summary`] | what a fleet is told |
+//! | [`summary`] | the sums as they are published, and which summary replaces which |
 //! | [`tally`] | [`tally::Tally`]: judgements, summed up in any order |
+//!
+//! [`wait`] and [`Pace`] time the aggregations.
 
-pub mod cadence;
-pub mod coverage;
 pub mod reading;
-pub mod replacement;
 pub mod rest;
 pub mod summary;
 pub mod tally;
@@ -26,42 +22,42 @@ use std::{num::NonZeroU32, time::Duration};
 
 use crate::time::EpochMillis;
 
-/// The age up to which a report is fresh; also, how far ahead of our clock a worker's may be.
+/// The maximum age of a fresh report, and the most by which a worker's clock may be ahead of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cutoff(Duration);
 
 impl Cutoff {
-    /// As the workers' own programs have it: 15 seconds.
+    /// 15 seconds, as in the workers' own programs.
     pub const DEFAULT: Self = Self(Duration::from_secs(15));
 
-    /// A whole number of seconds.
+    /// Creates a cutoff of a whole number of seconds.
     #[must_use]
     pub fn from_seconds(seconds: NonZeroU32) -> Self {
         Self(Duration::from_secs(seconds.get().into()))
     }
 
-    /// The age.
+    /// Returns the age.
     #[must_use]
     pub const fn get(self) -> Duration {
         self.0
     }
 }
 
-/// A field of a report, as it was written.
+/// A field of a report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Field {
-    /// There is no such field, or it holds nothing, such as null.
+    /// The field is missing or null.
     Missing,
-    /// A number, maybe none that is finite.
+    /// A number. It may be infinite or NaN.
     Number(f64),
-    /// Something else, such as a text.
+    /// Any other value, such as a text.
     Other,
 }
 
-/// What a worker wrote.
+/// A worker's report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Report {
-    /// When, in seconds since the epoch.
+    /// When it was written, in seconds since the epoch.
     pub timestamp: Field,
     /// Read capacity units a second; counts as 0 if it is missing.
     pub read_rate: Field,
@@ -71,25 +67,25 @@ pub struct Report {
 
 /// Capacity units a second, in millionths.
 ///
-/// Sums of integers are the same in whatever order they are taken, which those of floats are not. A rate is
-/// rounded to the nearest millionth, so the sum of `n` rates is within `n / 2` millionths of the exact one.
+/// Integers have the same sum in any order, unlike floats. A rate is rounded to the nearest millionth, so the sum of `n`
+/// rates is within `n / 2` millionths of the exact one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// Millionths in one capacity unit a second.
+    /// The number of millionths in one capacity unit a second.
     pub const UNIT: u64 = 1_000_000;
 
-    /// Ten million capacity units a second. A report that says more is [`Reason::Absurd`].
+    /// Ten million capacity units a second. A higher rate is [`Reason::Absurd`].
     ///
-    /// For one worker that would be tens of gigabytes a second, and it is 250 times what a whole table may be given
-    /// unless AWS has raised the [quota](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html).
+    /// For one worker that would be tens of gigabytes a second. It is 250 times AWS's default for a whole table:
+    /// [quota](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html).
     pub const MAX: Self = Self(10_000_000 * Self::UNIT);
 
-    /// A number of capacity units a second, rounded to the nearest millionth.
+    /// Creates a rate from capacity units a second, rounded to the nearest millionth.
     ///
     /// # Errors
-    /// [`Reason`], if no worker can have such a rate.
+    /// [`Reason`] if no worker can have such a rate.
     pub fn new(units: f64) -> Result<Self, Reason> {
         if units.is_nan() {
             return Err(Reason::NotANumber);
@@ -108,14 +104,14 @@ impl Rate {
         Ok(Self(millionths as u64))
     }
 
-    /// The number of millionths.
+    /// Returns the number of millionths.
     #[must_use]
     pub const fn millionths(self) -> u64 {
         self.0
     }
 }
 
-/// What a worker reads and writes.
+/// What a worker reads and writes a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rates {
     /// Read capacity units.
@@ -124,23 +120,23 @@ pub struct Rates {
     pub write: Rate,
 }
 
-/// What a report is worth at a moment.
+/// The value of a report at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It counts.
+    /// The report counts.
     Fresh {
-        /// With these rates.
+        /// The worker's rates.
         rates: Rates,
-        /// The time that it bears.
+        /// The timestamp of the report.
         at: EpochMillis,
     },
-    /// Its worker has not reported for longer than the cutoff.
+    /// The report is older than the cutoff.
     Stale,
-    /// It cannot be what a worker meant to say.
+    /// No worker would write such a report.
     Rejected(Reason),
 }
 
-/// Why a report does not count, although it is not stale.
+/// Why a report is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum Reason {
     /// It is larger than [`reading::MAX_SIZE`], and was not read.
@@ -149,7 +145,7 @@ pub enum Reason {
     /// It is no JSON object.
     #[error("it is no JSON object")]
     NotJson,
-    /// Nobody can say when it was written.
+    /// It has no timestamp.
     #[error("it has no timestamp")]
     NoTimestamp,
     /// A field holds a text, or the like.
@@ -172,9 +168,22 @@ pub enum Reason {
     Future,
 }
 
-/// What a report is worth at the moment `now`. Its age comes first: what is stale is not looked at.
+/// Judges a report at the moment `now`. The age comes first: the rates of a stale report do not matter.
 ///
-/// A report is stale once it is older than the cutoff, to the millisecond; one that is just as old is fresh.
+/// A report is stale if it is older than the cutoff, to the millisecond.
+///
+/// ```
+/// use tidegate_domain::{
+///     rates::{Cutoff, Field, Judgement, Report, judge},
+///     time::EpochMillis,
+/// };
+///
+/// let report =
+///     Report { timestamp: Field::Number(100.0), read_rate: Field::Number(2.5), write_rate: Field::Missing };
+/// let judged_at = |millis| judge(&report, EpochMillis::new(millis).unwrap(), Cutoff::DEFAULT);
+/// assert!(matches!(judged_at(115_000), Judgement::Fresh { .. }));
+/// assert_eq!(judged_at(115_001), Judgement::Stale);
+/// ```
 #[must_use]
 pub fn judge(report: &Report, now: EpochMillis, cutoff: Cutoff) -> Judgement {
     let at = match report.timestamp {
@@ -197,7 +206,7 @@ pub fn judge(report: &Report, now: EpochMillis, cutoff: Cutoff) -> Judgement {
     }
 }
 
-/// A moment given in seconds since the epoch, to the nearest millisecond.
+/// Converts seconds since the epoch to a moment, rounded to the nearest millisecond.
 ///
 /// # Errors
 /// [`Reason`] if the value is not a time. A time after the end of the calendar counts as in the future.
@@ -226,4 +235,70 @@ fn rate(field: Field) -> Result<Rate, Reason> {
 #[expect(clippy::cast_precision_loss, reason = "the unit and the bound are far below 2^53")]
 const fn to_f64(number: u64) -> f64 {
     number as f64
+}
+
+/// The most by which a wait differs from the interval: a tenth of it, in both directions. So aggregators that start
+/// together do not stay together.
+pub const JITTER: f64 = 0.1;
+
+/// Returns the time from the start of one aggregation to the next. `chance` is a random number from 0 to 1.
+#[must_use]
+pub fn wait(interval: Duration, chance: f64) -> Duration {
+    interval.mul_f64(1.0 + JITTER * (2.0 * chance.clamp(0.0, 1.0) - 1.0))
+}
+
+/// The duration of the longest aggregation so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    longest: Duration,
+}
+
+impl Pace {
+    /// The next aggregation may take longer than the longest so far, by this factor.
+    const MARGIN: f64 = 1.5;
+    /// The least time for an aggregation, also before the first one.
+    const LEAST: Duration = Duration::from_millis(500);
+
+    /// Records the duration of an aggregation.
+    pub fn took(&mut self, elapsed: Duration) {
+        self.longest = self.longest.max(elapsed);
+    }
+
+    /// Returns whether another aggregation fits into the time `left`.
+    #[must_use]
+    pub fn has_room(&self, left: Duration) -> bool {
+        left >= self.longest.mul_f64(Self::MARGIN).max(Self::LEAST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_within_a_tenth_of_the_interval() {
+        let check = |chance, expect| {
+            assert_eq!(wait(Duration::from_secs(5), chance), Duration::from_millis(expect), "{chance}");
+        };
+        check(0.0, 4_500);
+        check(0.5, 5_000);
+        check(1.0, 5_500);
+        check(7.0, 5_500);
+    }
+
+    #[test]
+    fn another_one_starts_only_if_it_can_end() {
+        let check = |took: &[u64], left, expect| {
+            let mut pace = Pace::default();
+            for millis in took {
+                pace.took(Duration::from_millis(*millis));
+            }
+            assert_eq!(pace.has_room(Duration::from_millis(left)), expect, "{took:?}, {left} ms left");
+        };
+        check(&[], 499, false);
+        check(&[], 500, true);
+        check(&[10], 500, true);
+        check(&[2_000, 100], 2_999, false);
+        check(&[2_000, 100], 3_000, true);
+    }
 }

@@ -1,21 +1,21 @@
-//! Redrive: counts a record that its stream does not deliver any more, once.
+//! Redrive: counts a record once that its stream no longer delivers.
 //!
-//! Such a record lies at or below the watermark as soon as a later one of its bucket item was counted, so the
-//! watermark alone no longer tells whether it is in. A **marker**, one for each record and snapshot that were redriven, is
-//! written in one transaction with the counters. The watermark stays as it is: records below the redriven one
-//! may still be on their way, and would pass for counted.
+//! Such a record lies at or below the watermark as soon as a later record of its bucket item was counted. So the watermark
+//! alone does not show whether the record was counted. One transaction writes the counters and a **marker** for each
+//! record and snapshot. It does not raise the watermark: the stream may still deliver records below the redriven one,
+//! and they would then seem to be counted.
 
 use std::time::Duration;
 
 use crate::{sequence::Position, time::EpochMillis};
 
-/// How long a record may be delivered: as long as a stream keeps it, and an invocation that has it may take.
+/// How long a record may be delivered: a day in the stream, and 15 minutes for an invocation.
 ///
 /// AWS: [data retention limit](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html),
 /// [timeout](https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html).
 const DELIVERABLE: Duration = Duration::from_mins(24 * 60 + 15);
 
-/// Whether a record that was created then may still be delivered.
+/// Returns whether the stream may still deliver a record that was created at this moment.
 #[must_use]
 pub fn is_deliverable(created: EpochMillis, now: EpochMillis) -> bool {
     now.since(created) < DELIVERABLE
@@ -24,18 +24,18 @@ pub fn is_deliverable(created: EpochMillis, now: EpochMillis) -> bool {
 /// Where a record was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// In the dead-letter queue: the function could not read it, or its snapshot will never take it. It was not counted.
+    /// In the dead-letter queue. The function could not decode it, or its snapshot rejects it. It was not counted.
     Parked,
     /// In a batch that the event source mapping discarded. The function may have counted a part of the batch.
     FailedBatch,
 }
 
-/// What is known of a record and a snapshot.
+/// What the table shows about a record and a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// The snapshot's watermark of the record's bucket shard.
     pub watermark: Option<Position>,
-    /// Whether a marker shows that the record was redriven.
+    /// Whether there is a marker for the record.
     pub is_redriven: bool,
 }
 
@@ -52,10 +52,23 @@ pub enum Decision {
     Undecided,
 }
 
-/// Decides whether a record is still to be counted.
+/// Decides whether to count a record.
+///
+/// ```
+/// use tidegate_domain::{
+///     redrive::{Decision, Evidence, Origin, decide},
+///     sequence::Position,
+/// };
+///
+/// let at = |number| Position::from_stored(&format!("2026-01-01T00:00:00.000#{number:040}")).unwrap();
+/// let passed = Evidence { watermark: Some(at(7)), is_redriven: false };
+/// // The function never counts a record that it parks. It may have counted one of a failed batch.
+/// assert_eq!(decide(at(5), false, Origin::Parked, &passed), Decision::Count);
+/// assert_eq!(decide(at(5), false, Origin::FailedBatch, &passed), Decision::Undecided);
+/// ```
 #[must_use]
 pub fn decide(record: Position, is_deliverable: bool, origin: Origin, evidence: &Evidence) -> Decision {
-    // Whoever counts from the stream raises the watermark to the record, or beyond.
+    // The function raises the watermark to each record that it counts, or beyond.
     let is_passed = evidence.watermark.is_some_and(|watermark| watermark >= record);
     match origin {
         _ if evidence.is_redriven => Decision::AlreadyRedriven,
@@ -77,8 +90,8 @@ mod tests {
         }
     }
 
-    /// The record is number 5 of the stream of 2026; the watermark is given, and what is decided while the stream
-    /// may deliver the record, and later.
+    /// The record is number 5 of the stream of 2026. `expect` holds the decisions while the stream may deliver the record,
+    /// and later.
     fn check(origin: Origin, watermark: Option<Position>, expect: [Decision; 2]) {
         for (deliverable, expect) in [true, false].into_iter().zip(expect) {
             let evidence = Evidence { watermark, is_redriven: false };
@@ -89,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_proved_is_counted() {
+    fn only_provably_missing_records_count() {
         use Decision::{Count, Undecided, Waiting};
         for origin in [Origin::Parked, Origin::FailedBatch] {
             for watermark in [None, Some(position(2026, 4)), Some(position(2025, 9))] {

@@ -1,21 +1,20 @@
-//! Refill: moves what has accrued into a bucket item's tokens, where speculative writes can see it.
+//! Refill: moves what has accrued into the stored tokens of a bucket item, where clients' speculative writes find it.
 //!
-//! A refill is the clients' own slow path that takes nothing. A client admits a request exactly when
+//! A refill equals a slow path of the clients that takes nothing. A client admits a request exactly when
 //! `min(share, V)` covers it, where `V = tokens + rate * (now - last refill)`. The credit of a refill is
-//! `min(share - tokens, rate * (t - last refill))`, and `t` is **the image's own time**: the creation second of the
-//! record that shows the image, or a moment before the read that returned it. The current time would be wrong:
-//! tokens that were taken after the image may have made room, and the refill would forfeit what accrued for them.
+//! `min(share - tokens, rate * (t - last refill))`. Here `t` is **the time of the image**: the creation second of its
+//! record, or a moment before the read that returned it. The current time would be wrong: clients may have taken tokens
+//! after the image, and the refill would forfeit what has accrued for them.
 //!
-//! Two properties follow, for any number of processes, and for images and writes that are stale, late,
-//! repeated or lost:
+//! Two properties hold for any number of processes, and for images and writes that are stale, late, repeated or lost:
 //!
 //! 1. A refill never raises `V`. So it admits nothing that the clients' slow path would not admit.
-//! 2. An exact token bucket that is charged with the same acquires never holds more than `min(share, V)`, as
-//!    long as the clients' slow path loses nothing. So a refill never causes a denial.
+//! 2. An exact token bucket with the same acquires never holds more than `min(share, V)`, as long as the clients' slow
+//!    path loses nothing. So a refill never causes a denial.
 //!
-//! One write credits **every** limit of the item, because all of them share one time of the last refill: a limit
-//! that is left out would forfeit what it accrued. The write depends on everything that the credit was
-//! computed from: the time of the last refill, the number of shards, and the terms of each limit.
+//! One write credits **every** limit of the item, because they share one time of the last refill. Any other limit would
+//! forfeit what it has accrued. The condition of the write covers everything that the credit was computed from: the
+//! time of the last refill, the number of shards, and the terms of each limit.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -27,12 +26,12 @@ use crate::{
     tokens::Millitokens,
 };
 
-/// Stored tokens must last this many times the keeper's measured lag; otherwise a refill is due. A limit that fills
-/// up within that time is left alone: its clients' slow path is faster than the keeper.
+/// A refill is due if the stored tokens do not last this many times the measured lag. A limit that fills up within that time
+/// gets no refill: its clients' slow path is faster.
 const HORIZON_LAGS: u32 = 2;
 
-/// A refill must credit at least 1/`MIN_CREDIT` of a share. A bucket from which more is wanted than accrues soon has less
-/// than that to credit, so it is left alone.
+/// A refill must credit at least 1/`MIN_CREDIT` of a share. A bucket whose demand exceeds its refill rate soon has less
+/// than that to credit, so it gets no refills.
 const MIN_CREDIT: i64 = 2;
 
 /// A refill must credit at least this many average acquires. It saves about one slow path, which costs less than two
@@ -47,48 +46,48 @@ const MIN_WRITE_UNITS: i64 = 4;
 /// than that is nearly dry.
 const IDLE_CREDIT: i64 = 16;
 
-/// Records older than this are not acted on: whatever they show has changed since. When the stream is so far behind,
-/// the keeper does not see its own refill for several batches, and writes it again, which costs more than it saves.
+/// The maximum age of records that lead to a write. Older images are outdated. If the stream is so far behind, the keeper
+/// does not see its own refill for several batches and repeats it, which costs more than it saves.
 pub const MAX_AGE: Duration = Duration::from_secs(3);
 
 /// The least credit that is worth a write: one token.
 const ONE_TOKEN: i64 = 1000;
 
-/// Where limits have no common moment at which whole millitokens have accrued, each must have accrued this many, so
-/// that rounding takes at most a thousandth.
+/// If there is no common moment with whole millitokens of all limits, each limit must have accrued this many. Rounding then
+/// loses at most a thousandth.
 const ROUNDABLE: u128 = 1000;
 
-/// What to do about an item's tokens.
+/// What to do about the tokens of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision<'a> {
     /// Write this refill.
     Refill(Refill<'a>),
-    /// The stored tokens last until the keeper can act again.
+    /// Do nothing: the stored tokens last until the next batch.
     Enough,
-    /// The tokens are short, but a refill would cost more than it saves.
+    /// Do nothing: the tokens are low, but a refill would cost more than it saves.
     Unprofitable,
-    /// The shard holds more than its share. A missing shard may still have to take half of that, so only a read of all
-    /// shards can decide.
+    /// Wait: the shard holds more than its share. Half of that may belong to a missing shard, so a read of all shards must
+    /// decide.
     Waiting,
-    /// The image is too old to act on.
+    /// Do nothing: the image is older than [`MAX_AGE`].
     Stale,
-    /// The item has expired; its clients will create it again.
+    /// Do nothing: the item has expired, and its clients will create it again.
     Expired,
 }
 
 /// One write of a refill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refill<'a> {
-    /// The new time of the last refill: later than the one seen, and not after the image's own time.
+    /// The new time of the last refill: later than the one in the image, and not after the time of the image.
     pub until: EpochMillis,
-    /// What to add, above zero.
+    /// The tokens to add, by limit. Positive.
     pub credits: BTreeMap<Limit<'a>, Millitokens>,
-    /// Limits that hold more than their share, with the share. The write lowers them to it if they still hold more.
+    /// The shares of limits that hold more. The write lowers them to the share if they still hold more.
     pub trims: BTreeMap<Limit<'a>, Millitokens>,
 }
 
 impl<'a> Refill<'a> {
-    /// The item after the write, if nobody else writes to it.
+    /// Returns the item after the write, if no other write precedes it.
     #[must_use]
     pub fn applied_to(&self, mut state: BucketState<'a>) -> BucketState<'a> {
         state.last_refill = self.until;
@@ -101,13 +100,12 @@ impl<'a> Refill<'a> {
     }
 }
 
-/// Decides on a shard for which a batch shows this activity, at the moment `now`.
+/// Decides on a shard with this activity in a batch, at the moment `now`.
 ///
-/// A refill is due when a limit's stored tokens will not last `HORIZON_LAGS` times the lag at the measured
-/// demand. The lag is the time from the batch's first record of the shard to `now`: the batching window and the
-/// delay of the delivery. The refill pays if it credits that limit with at least half of its share and with
-/// `MIN_ACQUIRES` average acquires, and if the limit does not fill up within that time anyway. Write units pay
-/// from a quarter on.
+/// A refill is due if a limit's stored tokens will not last two lags at the measured demand. The lag is the time from the
+/// shard's first record in the batch to `now`: the batching window and the delay of the delivery. The refill pays if it
+/// credits at least half of the limit's share and 40 average acquires, and if the limit would not fill up within that
+/// time anyway. A refill of write units pays from a quarter of their share.
 #[must_use]
 pub fn decide<'a>(activity: &Activity<'a>, state: &BucketState<'a>, now: EpochMillis) -> Decision<'a> {
     if now.since(activity.created) > MAX_AGE {
@@ -164,8 +162,8 @@ fn pays(
 
 /// Decides on a shard from a read that began at `at`. The shard may have been idle for a long time.
 ///
-/// A refill is due when a limit holds less than half of its share and gains at least a sixteenth of it, or when it is
-/// nearly dry and gains at least a token or all that it can hold.
+/// A refill is due if a limit holds less than half of its share and gains at least a sixteenth of it, or if it holds less
+/// than a sixteenth and gains at least a token or everything that it can hold.
 #[must_use]
 pub fn decide_idle<'a>(state: &BucketState<'a>, at: EpochMillis) -> Decision<'a> {
     if state.is_expired(at) {
@@ -186,13 +184,13 @@ pub fn decide_idle<'a>(state: &BucketState<'a>, at: EpochMillis) -> Decision<'a>
     }
 }
 
-/// Everything that has accrued by `at`, as far as it can be credited without loss; `None` if that is nothing.
+/// What has accrued by `at` and can be credited without loss. `None` if there is nothing.
 fn accrue<'a>(state: &BucketState<'a>, at: EpochMillis) -> Option<Refill<'a>> {
     settle(state, at).filter(|refill| !refill.credits.is_empty() || !refill.trims.is_empty())
 }
 
-/// The same, also where there is nothing to credit because the limits are full: what accrued is then forfeited, as it
-/// is by a client's slow path. `None` if rounding would take something.
+/// The same, including refills of full limits without a credit: they forfeit what has accrued, as a client's slow path
+/// does. `None` if rounding would lose tokens.
 pub(crate) fn settle<'a>(state: &BucketState<'a>, at: EpochMillis) -> Option<Refill<'a>> {
     let until = last_whole(state, at)?;
     let elapsed = until.since(state.last_refill).as_millis();
@@ -210,12 +208,11 @@ pub(crate) fn settle<'a>(state: &BucketState<'a>, at: EpochMillis) -> Option<Ref
     Some(Refill { until, credits, trims })
 }
 
-/// The last moment after the last refill, and not after `at`, by which whole millitokens have accrued, so that
-/// rounding takes nothing.
+/// The last moment after the last refill, and not after `at`, at which rounding loses nothing.
 ///
-/// A limit that is full by then has nothing to lose. All others accrue whole millitokens at the multiples of a
-/// common grain. Where the grain is longer than the time that has passed, rounding takes less than a millitoken of
-/// each; then each must have accrued [`ROUNDABLE`].
+/// A limit that is full at that moment has nothing to lose. All others accrue whole millitokens at the multiples of a
+/// common grain. If the grain is longer than the elapsed time, rounding loses less than a millitoken of each limit. Then
+/// each must have accrued [`ROUNDABLE`].
 fn last_whole(state: &BucketState<'_>, at: EpochMillis) -> Option<EpochMillis> {
     let mut elapsed = at.since(state.last_refill).as_millis();
     loop {
@@ -248,7 +245,7 @@ fn accrued(share: &Share, elapsed: u128) -> i128 {
     i128::try_from(share.accrued(elapsed)).unwrap_or(i128::MAX)
 }
 
-/// What a limit of a shard can still hold; below zero if it holds more than its share.
+/// What a limit of a shard can still hold. Negative if it holds more than its share.
 fn room(share: &Share, limit_state: &LimitState) -> i128 {
     i128::from(share.capacity.get()) - i128::from(limit_state.tokens.get())
 }

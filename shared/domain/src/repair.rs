@@ -1,5 +1,7 @@
-//! Repair: aligns shards with shard 0, and moves tokens between them. Old clients write new limits to shard 0 only, no client renews the
-//! expiry of a shard that it does not draw from, and none moves tokens from one shard to another.
+//! Repair: aligns shards with shard 0, and moves tokens between them.
+//!
+//! Old clients write new limits to shard 0 only. No client renews the expiry of a shard that it does not draw from, and no
+//! client moves tokens between shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +13,12 @@ use crate::{
     tokens::Millitokens,
 };
 
-/// What to write to a shard so that it agrees with shard 0: never empty.
+/// What to write to a shard so that it agrees with shard 0. It contains at least one change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alignment<'a> {
-    /// Limits whose terms have changed.
+    /// The new terms of limits.
     pub terms: BTreeMap<Limit<'a>, Terms>,
-    /// Limits that the shard does not have yet, with the tokens that it starts with: its share.
+    /// Limits that the shard does not have yet, with its initial tokens: its share.
     pub added: BTreeMap<Limit<'a>, (Terms, Millitokens)>,
     /// The new expiry, if it changes.
     pub expiry: Option<Expiry>,
@@ -31,11 +33,11 @@ pub enum Expiry {
     Never,
 }
 
-/// Compares a shard with shard 0; `None` if it agrees.
+/// Compares a shard with shard 0. `None` if they agree.
 ///
-/// An expiry is never brought forward, since a client may have renewed the shard itself. It is put off only when the
-/// shard has less than half of the time left that shard 0 has: clients put off that of shard 0 with every slow path.
-/// Limits that shard 0 does not have stay: clients no longer take tokens of them.
+/// The expiry never moves forward, because a client may have renewed the shard itself. It moves back only if the shard has
+/// less than half of shard 0's time left, because clients renew shard 0 with every slow path. Limits that shard 0 does not
+/// have stay: clients no longer take tokens of them.
 #[must_use]
 pub fn align<'a>(zero: &BucketState<'a>, shard: &BucketState<'a>, now: EpochMillis) -> Option<Alignment<'a>> {
     let mut alignment = Alignment::default();
@@ -60,7 +62,7 @@ pub fn align<'a>(zero: &BucketState<'a>, shard: &BucketState<'a>, now: EpochMill
     (alignment != Alignment::default()).then_some(alignment)
 }
 
-/// The shard after an alignment.
+/// Applies an alignment to a shard.
 pub fn apply<'a>(alignment: &Alignment<'a>, shard: &mut BucketState<'a>) {
     for (limit, terms) in &alignment.terms {
         if let Some(state) = shard.limits.get_mut(limit) {
@@ -85,25 +87,28 @@ pub struct Move<'a> {
     pub limit: Limit<'a>,
     /// The shard that has tokens to spare.
     pub from: Shard,
-    /// If what accrued on that shard does not fit: its refill, which is part of the move. What does not fit is forfeited.
-    /// Without the refill it would count again as soon as tokens leave, and the move would create tokens.
+    /// The refill of the giving shard, as a part of the move, if what has accrued there does not fit. The rest is
+    /// forfeited. Without the refill, it would fit after the move, and the move would create tokens.
     pub settled: Option<Refill<'a>>,
-    /// What accrued after the time of that refill and does not fit either. It leaves the shard and is forfeited, too.
+    /// What has accrued after the time of that refill and does not fit either. It leaves the shard and is forfeited.
     pub forfeited: Millitokens,
     /// The dry shard.
     pub to: Shard,
-    /// How many tokens move: above zero.
+    /// The tokens that move. Positive.
     pub tokens: Millitokens,
 }
 
-/// A shard is dry below 1/`DRY` of its share, counting what it could be credited now.
+/// A shard is dry if it holds less than 1/`DRY` of its share, including what has accrued.
 const DRY: i64 = 16;
 
 /// A shard can spare tokens if it holds at least 1/`SPARE` of its share.
 const SPARE: i64 = 2;
 
-/// Pairs the dry shards of a bucket with those that can spare tokens, from a read that began at `at`. Each pair then
-/// holds about the same. A shard takes part in one move at most.
+/// Pairs the dry shards of a bucket with shards that can spare tokens, from a read that began at `at`. After the moves, both
+/// shards of a pair hold about the same. A shard takes part in at most one move.
+///
+/// While a move from a full shard is on its way, that shard accrues tokens that it would have lost without the move. So
+/// both shards together may admit more afterwards: the shard's refill rate times the duration of the write.
 #[must_use]
 pub fn rebalance<'a>(states: &BTreeMap<Shard, BucketState<'a>>, at: EpochMillis) -> Vec<Move<'a>> {
     let Some(zero) = states.get(&Shard::ZERO) else { return Vec::new() };
@@ -133,7 +138,7 @@ pub fn rebalance<'a>(states: &BTreeMap<Shard, BucketState<'a>>, at: EpochMillis)
         takers.sort_by_key(|(available, ..)| *available);
         givers.sort_by_key(|(stored, ..)| std::cmp::Reverse(*stored));
         for ((available, capacity, to), (stored, from, settled, forfeited)) in takers.into_iter().zip(givers) {
-            // Debt on the dry shard never takes more than the other holds.
+            // The giving shard never gives more than it stores, however large the debt of the other one is.
             let tokens = ((stored - available) / 2).min(stored).min(capacity - available);
             if tokens > 0 {
                 used.extend([from, to]);

@@ -8,9 +8,11 @@ use std::{
 
 /// A DynamoDB stream record's sequence number: a decimal string of up to 40 digits.
 ///
-/// A `DynamoDB` number holds 38 digits, so a sequence number is stored as text, padded with zeros to
-/// [`SequenceNumber::DIGITS`]: then the order of the texts, which is what a condition expression
-/// compares, is the order of the numbers (by length, then by text).
+/// A `DynamoDB` number holds 38 digits, so a sequence number is stored as text. Zeros pad it to
+/// [`SequenceNumber::DIGITS`], so that the order of the texts, which a condition expression compares, is the order of the
+/// numbers.
+///
+/// AWS: [number](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html#HowItWorks.DataTypes.Number).
 ///
 /// AWS: [`StreamRecord.SequenceNumber`](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_streams_StreamRecord.html).
 #[derive(Clone, Copy)]
@@ -34,13 +36,13 @@ pub struct InvalidStreamLabel {
 }
 
 impl StreamLabel {
-    /// Before every stream: watermarks of versions that stored no label.
+    /// Before every stream. Earlier versions stored watermarks without a label.
     const NONE: Self = Self(*b"0000-00-00T00:00:00.000");
 
-    /// The length of every label: then the order of the texts is the order of the moments.
+    /// The length of every label. Labels of one length sort by their moments.
     const LENGTH: usize = 23;
 
-    /// Reads a label.
+    /// Parses a label.
     ///
     /// # Errors
     /// [`InvalidStreamLabel`], which quotes the text, unless it is a date and a time with milliseconds.
@@ -54,7 +56,7 @@ impl StreamLabel {
         if fits { Ok(Self(bytes)) } else { Err(invalid()) }
     }
 
-    /// The label as text.
+    /// Returns the label as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         // The bytes are ASCII by construction, so the fallback is never taken.
@@ -84,7 +86,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The stored form, `{label}#{40 digits}`: its order as text is the order of the positions.
+    /// Returns the stored form, `{label}#{40 digits}`. Its order as text is the order of the positions.
     #[must_use]
     pub fn stored(&self) -> String {
         if self.stream == StreamLabel::NONE {
@@ -93,8 +95,8 @@ impl Position {
         format!("{}#{}", self.stream, self.sequence.padded())
     }
 
-    /// Reads the stored form; `None` if the text is not one. Digits without a label were written before watermarks named
-    /// their stream, and come before every stream.
+    /// Parses the stored form. `None` if the text is not one. Earlier versions stored digits without a label, which come
+    /// before every stream.
     #[must_use]
     pub fn from_stored(text: &str) -> Option<Self> {
         let (stream, sequence) = match text.split_once('#') {
@@ -111,7 +113,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// A text that is no sequence number.
+/// A text that is not a sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{value:?} is not a sequence number of 21 to 40 digits")]
 pub struct InvalidSequenceNumber {
@@ -119,12 +121,14 @@ pub struct InvalidSequenceNumber {
 }
 
 impl SequenceNumber {
-    /// The most digits that AWS gives a sequence number, and the length of the stored form.
+    /// The most digits of a sequence number on AWS, and the length of the stored form.
+    ///
+    /// AWS: [`SequenceNumber`](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_streams_StreamRecord.html).
     pub const DIGITS: usize = 40;
-    /// The fewest digits that AWS gives a sequence number.
+    /// The fewest digits of a sequence number on AWS.
     pub const MIN_DIGITS: usize = 21;
 
-    /// Reads a sequence number as a stream record carries it.
+    /// Parses a sequence number of a stream record.
     ///
     /// # Errors
     /// [`InvalidSequenceNumber`], which quotes the text, unless it is 21 to 40 decimal digits.
@@ -140,13 +144,13 @@ impl SequenceNumber {
         Ok(Self { padded, start: start as u8 })
     }
 
-    /// The text as the stream record carried it: what a batch item failure must name.
+    /// Returns the text of the stream record, which a batch item failure must name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.padded()[usize::from(self.start)..]
     }
 
-    /// The stored form: 40 digits, whose order as text is the order of the numbers.
+    /// Returns the stored form: 40 digits, whose order as text is the order of the numbers.
     #[must_use]
     pub fn padded(&self) -> &str {
         // The bytes are ASCII digits by construction, so the fallback is never taken.

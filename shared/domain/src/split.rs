@@ -1,10 +1,10 @@
-//! Splits: how the shards that a bucket is missing come into being without creating or losing a token.
+//! Splits: creates the missing shards of a bucket without creating or losing a token.
 //!
-//! A bucket of `n` shards is doubled, and a bucket whose clients have counted up its shards is completed, by one
-//! transaction. Shard `k` splits into `k` and `k + n`: each missing shard takes an equal part of the tokens of the
-//! shard that it splits from. Because it takes over that shard's time of the last refill, it also takes
-//! its part of what accrues from then on. The new number of shards and the new shards become visible together, so no
-//! client finds a shard missing and creates it with a full share.
+//! One transaction doubles a bucket of `n` shards, or completes a bucket whose clients have raised its number of shards.
+//! Shard `k` splits into `k` and `k + n`: each new shard takes an equal part of the tokens of the shard that it splits from.
+//! It takes over that shard's time of the last refill, and so also its part of what accrues from then on. The new
+//! number of shards and the new shards become visible together, so no client finds a shard missing and creates it
+//! with a full share.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,19 @@ use crate::{
     tokens::Millitokens,
 };
 
-/// The most shards that a bucket may have: to go from half as many to this many writes 64 items, and a
-/// transaction takes 100.
+/// The most shards of a bucket. The doubling to 64 shards writes 64 items, and a transaction takes at most 100.
 ///
 /// AWS: [TransactWriteItems](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html).
 pub const MAX_SHARDS: u32 = 64;
 
-/// What one transaction writes so that a bucket has all its shards: never empty.
+/// What one transaction writes so that a bucket has all its shards. It contains at least one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan<'a> {
-    /// How many shards the bucket has then.
+    /// The new number of shards.
     pub shards: ShardCount,
     /// The shards that split.
     pub splits: Vec<Split<'a>>,
-    /// Other shards, which only learn the new number of shards.
+    /// Other shards, which only get the new number of shards.
     pub raises: Vec<Shard>,
 }
 
@@ -36,16 +35,16 @@ pub struct Plan<'a> {
 pub struct Split<'a> {
     /// The shard that gives tokens away.
     pub donor: Shard,
-    /// What each new shard gets from it, by limit: an equal part of its tokens, or of its debt.
+    /// What each new shard gets from the donor, by limit: an equal part of its tokens or of its debt.
     pub gifts: BTreeMap<Limit<'a>, Millitokens>,
-    /// What each new shard holds: the gifts, all write units, and a share of limits that the donor does not have yet.
+    /// The tokens of each new shard: the gifts, all write units, and a share of limits that the donor does not have yet.
     pub tokens: BTreeMap<Limit<'a>, Millitokens>,
     /// The shards that are created.
     pub targets: Vec<Shard>,
 }
 
 impl Split<'_> {
-    /// What the donor gives away of a limit.
+    /// Returns the tokens of a limit that the donor gives away.
     #[must_use]
     pub fn given(&self, limit: &Limit<'_>) -> Millitokens {
         let gift = self.gifts.get(limit).copied().unwrap_or_default().get();
@@ -53,14 +52,14 @@ impl Split<'_> {
     }
 }
 
-/// Whether a number of shards is one that splits lead to: a power of two, up to [`MAX_SHARDS`].
+/// Returns whether splits lead to this number of shards: a power of two, at most [`MAX_SHARDS`].
 #[must_use]
 pub const fn is_supported(shards: ShardCount) -> bool {
     shards.get().is_power_of_two() && shards.get() <= MAX_SHARDS
 }
 
-/// Plans what is missing until a bucket has this many shards; `None` if it has them. `states` are the shards that
-/// exist.
+/// Plans the transaction that gives a bucket this many shards. `None` if nothing is missing. `states` are the existing
+/// shards.
 #[must_use]
 pub fn plan<'a>(states: &BTreeMap<Shard, BucketState<'a>>, shards: ShardCount) -> Option<Plan<'a>> {
     let zero = states.get(&Shard::ZERO)?;
@@ -80,7 +79,7 @@ pub fn plan<'a>(states: &BTreeMap<Shard, BucketState<'a>>, shards: ShardCount) -
     (!splits.is_empty() || !raises.is_empty()).then_some(Plan { shards, splits, raises })
 }
 
-/// The shard that a missing one splits from: the nearest one that exists on the way to shard 0.
+/// The shard that a missing one splits from: the nearest existing one on the way to shard 0.
 fn donor_of(states: &BTreeMap<Shard, BucketState<'_>>, target: Shard) -> Shard {
     let mut donor = target;
     while donor != Shard::ZERO && (donor == target || !states.contains_key(&donor)) {
@@ -113,7 +112,7 @@ fn split<'a>(
     Split { donor, gifts, tokens, targets }
 }
 
-/// Changes the shards as the transaction does.
+/// Applies the transaction to the shards.
 pub fn apply<'a>(plan: &Plan<'a>, states: &mut BTreeMap<Shard, BucketState<'a>>) {
     let Some(zero) = states.get(&Shard::ZERO).cloned() else { return };
     for split in &plan.splits {

@@ -1,10 +1,10 @@
-//! A bucket item as a whole: what it holds, what its limits say, and whether we understand them.
+//! A whole bucket item: its tokens, its limits, and whether they follow the plain rules.
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use crate::{bucket::Limit, time::EpochMillis, tokens::Millitokens};
 
-/// What an image of a bucket item tells.
+/// An image of a bucket item.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum BucketImage<'a> {
     /// There is no such item.
@@ -12,68 +12,70 @@ pub enum BucketImage<'a> {
     Absent,
     /// A plain token bucket.
     Plain(BucketState<'a>),
-    /// A bucket with rules that a plain token bucket does not know: its clients' to refill and to shard.
+    /// A bucket with rules beyond a plain token bucket. Only its clients may refill and split it.
     Unfamiliar(Unfamiliar),
 }
 
-/// Why a bucket is not ours to write.
+/// Why only its clients may write a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfamiliar {
-    /// Its amounts follow a schedule, or are reset by one.
+    /// A schedule sets or resets its amounts.
     Schedule,
-    /// A limit is a quota for a session, or has what only quotas have.
+    /// A limit is a quota for a session, or has an attribute of quotas.
     Quota,
-    /// A limit refills nothing, or in no time.
+    /// A limit has no refill, or a period of zero.
     NoRefill,
-    /// Its clients have switched it, or a limit of it, off.
+    /// Its clients have switched off the bucket or one of its limits.
     SwitchedOff,
-    /// A part of it, or of one of its limits, is missing.
+    /// An attribute of the item or of a limit is missing.
     Incomplete,
-    /// A number in it is one that this number cannot be, such as a capacity below zero.
+    /// A number has an impossible value, such as a capacity below zero.
     OutOfRange,
-    /// It has a `vu`: above zero, its configuration schedules it even if the item looks plain; zero asks for a pass
-    /// that needs the configuration, and the next client request performs it.
+    /// The item has the attribute `vu`. Above zero, a schedule in the configuration applies, although the item looks
+    /// plain. Zero asks the next client to apply the configuration.
     AwaitsClient,
 }
 
-/// A plain token bucket, as one of its items shows it.
+/// One item of a plain token bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BucketState<'a> {
-    /// Until when what has accrued is in the tokens, of all limits.
+    /// The time of the last refill, of all limits. The tokens contain what has accrued until then.
     pub last_refill: EpochMillis,
-    /// How many shards the bucket has, as far as this one knows.
+    /// The number of shards according to this item.
     pub shards: ShardCount,
-    /// When the item expires, in epoch **seconds**; never, if there is none.
+    /// When the item expires, in epoch **seconds**. `None` if it never expires.
     pub expires: Option<i64>,
-    /// The size of the whole item, in bytes, as DynamoDB counts it; about.
+    /// The approximate size of the whole item, in bytes, as DynamoDB counts it.
+    ///
+    /// AWS: [item sizes](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html).
     pub bytes: u32,
-    /// The limits, the reserved one among them.
+    /// The limits, including the reserved one.
     pub limits: BTreeMap<Limit<'a>, LimitState>,
 }
 
 /// One limit of a bucket item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LimitState {
-    /// What the shard holds; below zero in debt.
+    /// The tokens of the shard. Negative in debt.
     pub tokens: Millitokens,
     /// Net consumption since the item was created.
     pub consumed: Millitokens,
-    /// What is configured, undivided.
+    /// The configuration, undivided.
     pub terms: Terms,
 }
 
-/// What is configured for a limit: the same on every shard, and undivided.
+/// The configuration of a limit, undivided and the same on every shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// The most that the bucket holds.
     pub capacity: Millitokens,
-    /// What it gets back in a period: above zero.
+    /// The tokens that it gets back in a period. Positive.
     pub refill: Millitokens,
-    /// The period, in milliseconds: above zero.
+    /// The period, in milliseconds. Positive.
     pub period: i64,
 }
 
-/// How many shards a bucket has: at least one.
+/// The number of shards of a bucket, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardCount(NonZeroU32);
 
@@ -81,7 +83,7 @@ impl ShardCount {
     /// A bucket that is not spread.
     pub const ONE: Self = Self(NonZeroU32::MIN);
 
-    /// A number of shards; `None` if it is zero.
+    /// Creates a number of shards. `None` if it is zero.
     #[must_use]
     pub const fn new(count: u32) -> Option<Self> {
         match NonZeroU32::new(count) {
@@ -90,13 +92,13 @@ impl ShardCount {
         }
     }
 
-    /// The number of shards.
+    /// Returns the number of shards.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0.get()
     }
 
-    /// Twice as many; `None` if that is more than can be counted.
+    /// Returns twice as many. `None` on overflow.
     #[must_use]
     pub fn doubled(self) -> Option<Self> {
         self.get().checked_mul(2).and_then(Self::new)
@@ -104,8 +106,8 @@ impl ShardCount {
 }
 
 impl Terms {
-    /// The part of a limit that one of `shards` shards has. The reserved limit stands for the write
-    /// units of an item's own partition, so every shard has all of it.
+    /// Returns the part of a limit that each of `shards` shards has. The reserved limit counts the write units of an item's
+    /// own partition, so every shard has all of it.
     #[must_use]
     pub fn share(self, limit: &Limit<'_>, shards: ShardCount) -> Share {
         let shards = if limit.is_write_units() { 1 } else { i64::from(shards.get()) };
@@ -122,27 +124,27 @@ impl Terms {
 pub struct Share {
     /// The most that the shard holds.
     pub capacity: Millitokens,
-    /// The shard gets back this many millitokens...
+    /// The millitokens that accrue in `per` milliseconds.
     refill: u128,
-    /// ...in this many milliseconds.
+    /// In milliseconds.
     per: u128,
 }
 
 impl Share {
-    /// The whole millitokens that accrue in so many milliseconds.
+    /// Returns the whole millitokens that accrue in `elapsed` milliseconds.
     #[must_use]
     pub const fn accrued(&self, elapsed: u128) -> u128 {
         elapsed.saturating_mul(self.refill) / self.per
     }
 
-    /// The shortest interval, in milliseconds, in which a whole number of millitokens accrues.
+    /// Returns the shortest interval, in milliseconds, in which a whole number of millitokens accrues.
     #[must_use]
     pub fn grain(&self) -> u128 {
         self.per / gcd(self.refill, self.per)
     }
 }
 
-/// The least common multiple, or the greatest number if it is beyond.
+/// The least common multiple, or `u128::MAX` on overflow.
 pub(crate) fn lcm(a: u128, b: u128) -> u128 {
     (a / gcd(a, b)).saturating_mul(b)
 }
@@ -152,37 +154,37 @@ fn gcd(a: u128, b: u128) -> u128 {
 }
 
 impl<'a> BucketState<'a> {
-    /// What the shard has of a limit that it carries.
+    /// Returns the shard's part of one of its limits.
     #[must_use]
     pub fn share(&self, limit: &Limit<'_>, state: &LimitState) -> Share {
         state.terms.share(limit, self.shards)
     }
 
-    /// The limits that are divided among the shards: all but the reserved one.
+    /// Returns the limits that are divided among the shards: all but the reserved one.
     pub fn divided(&self) -> impl Iterator<Item = (&Limit<'a>, &LimitState)> {
         self.limits.iter().filter(|(limit, _)| !limit.is_write_units())
     }
 
-    /// The reserved limit, if the bucket has it.
+    /// Returns the reserved limit, if the bucket has it.
     #[must_use]
     pub fn write_units(&self) -> Option<&LimitState> {
         self.limits.iter().find_map(|(limit, state)| limit.is_write_units().then_some(state))
     }
 
-    /// Whether a speculative write would find the item expired.
+    /// Returns whether the item has expired at the moment `now`, for a client's speculative write.
     #[must_use]
     pub fn is_expired(&self, now: EpochMillis) -> bool {
         self.expires.is_some_and(|expires| expires <= now.get() / 1000)
     }
 
-    /// Whether a shard holds more than its share of a limit: after a shrink of the limit, or because
-    /// the bucket has more shards than it had.
+    /// Returns whether the shard holds more than its share of a limit, because the limit shrank or the bucket got more
+    /// shards.
     #[must_use]
     pub fn is_overfull(&self) -> bool {
         self.limits.iter().any(|(limit, state)| state.tokens > self.share(limit, state).capacity)
     }
 
-    /// The same state, borrowing from nothing.
+    /// Converts to a state that borrows nothing.
     #[must_use]
     pub fn into_owned(self) -> BucketState<'static> {
         let Self { last_refill, shards, expires, bytes, limits } = self;
@@ -192,7 +194,7 @@ impl<'a> BucketState<'a> {
 }
 
 impl<'a> BucketImage<'a> {
-    /// The state, if the bucket is there and plain.
+    /// Returns the state of a plain bucket.
     #[must_use]
     pub const fn plain(&self) -> Option<&BucketState<'a>> {
         match self {

@@ -1,65 +1,64 @@
-//! When a token of a running resource goes: its resource has ended, or it has expired.
+//! When to delete a resource's token: the resource has ended, or the token has expired.
 //!
-//! A client reserves a token, starts a resource (a cluster, a step, a job), and then writes the resource's
-//! id to the token. So the end of a resource may be told before its token is there, and a reservation may
-//! be used for another resource at any moment: a token is deleted on the condition that it is still as it
-//! was seen.
+//! A client reserves a token, starts a resource (a cluster, a step, a job), and then writes the resource's id to the token.
+//! So the event of an end may arrive before the token is written, and a client may use a reservation for another
+//! resource at any moment. A token is therefore deleted on the condition that it has not changed.
 
 use std::time::Duration;
 
 use crate::time::EpochMillis;
 
-/// Where a token is.
+/// The key of a token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenKey {
-    /// What is limited, and for which account.
+    /// The limited kind of resource, and the account.
     pub coordinate: String,
-    /// The reservation that became the token, if it did.
+    /// The id of the reservation, which the token keeps.
     pub reservation: String,
 }
 
 /// A token, or a reservation of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Where it is.
+    /// The key.
     pub key: TokenKey,
-    /// The resource that holds it; of a reservation, the reservation itself.
+    /// The id of the resource that holds the token. A reservation holds its own id.
     pub resource: String,
     /// When it expires, in epoch **seconds**; `None` if the attribute is missing or not an integer.
     pub expires: Option<i64>,
 }
 
 impl Token {
-    /// Whether clients have ceased to count it, because its time is over.
+    /// Returns whether the token has expired at the moment `now`, so that clients no longer count it.
     #[must_use]
     pub fn is_expired(&self, now: EpochMillis) -> bool {
         self.expires.is_some_and(|expires| expires <= seconds(now))
     }
 
-    /// Whether it still waits for its resource.
+    /// Returns whether the token is a reservation without a resource.
     #[must_use]
     pub fn is_reservation(&self) -> bool {
         self.resource == self.key.reservation
     }
 }
 
-/// The whole seconds that have passed since the epoch: the clients' unit for expiry.
+/// Returns the whole seconds since the epoch: the clients' unit of an expiry.
 #[must_use]
 pub fn seconds(now: EpochMillis) -> i64 {
     now.get() / 1000
 }
 
-/// Why a token is deleted, and so the condition on which it is.
+/// Why a token is deleted, which determines the condition of the deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Its resource has ended: it must still bear that resource's id.
+    /// Its resource has ended. The token must still hold that resource's id.
     Ended,
-    /// It has expired: it must not have been extended.
+    /// It has expired. It must not have been extended.
     Expired,
 }
 
 impl Reason {
-    /// Whether a token that was `seen` may be deleted, now that it is as it is.
+    /// Returns whether a token that was read as `seen` may be deleted in its `current` state.
     #[must_use]
     pub fn holds(self, seen: &Token, current: &Token, now: EpochMillis) -> bool {
         match self {
@@ -69,31 +68,30 @@ impl Reason {
     }
 }
 
-/// What became of one token that was to be deleted.
+/// The outcome of one deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// It is deleted.
+    /// The token is deleted.
     Deleted,
-    /// It was gone: its client, its expiry or somebody's sweep was faster.
+    /// The token was already gone: its client, TTL or another sweep was faster.
     AlreadyGone,
-    /// It is no longer as it was seen, and stays: the reservation is used for another resource, or was
-    /// extended.
+    /// The token has changed and stays: its reservation is used for another resource, or it was extended.
     Changed,
 }
 
-/// How many tokens of one resource went which way.
+/// The outcomes of the deletions of one resource's tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removals {
-    /// Those that were deleted.
+    /// Tokens that were deleted.
     pub deleted: usize,
-    /// Those that were gone.
+    /// Tokens that were already gone.
     pub already_gone: usize,
-    /// Those that are no longer the resource's.
+    /// Tokens that had changed.
     pub changed: usize,
 }
 
 impl Removals {
-    /// Counts one.
+    /// Counts one deletion.
     pub fn count(&mut self, removal: Removal) {
         match removal {
             Removal::Deleted => self.deleted += 1,
@@ -102,31 +100,40 @@ impl Removals {
         }
     }
 
-    /// How many tokens were found.
+    /// Returns the number of tokens that were found.
     #[must_use]
     pub fn found(&self) -> usize {
         self.deleted + self.already_gone + self.changed
     }
 }
 
-/// What the end of a resource came to.
+/// The outcome of an event of a resource's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Tokens of it were deleted.
+    /// Tokens were deleted.
     Deleted,
-    /// It had tokens, but by now they are gone, or others'.
+    /// All its tokens were already gone or had changed.
     AlreadyGone,
-    /// It has no token, and too little time has passed to say that it will have none: to be asked again.
+    /// There is no token yet, but a client may still write one. The event must be handled again later.
     Early,
-    /// It has no token, and none is to be expected.
+    /// There is no token, and no client will write one.
     Untracked,
 }
 
-/// What the end of a resource comes to, once its tokens are dealt with. `age` is the time since it
-/// ended, `grace` the longest time that a token may be written after that.
+/// Decides on an event of a resource's end after the deletion of its tokens. `age` is the time since the end. `grace` is
+/// the longest time after the end in which a client may write the token.
 ///
-/// A token that is written later than that leaks until it expires, and so does one that is written behind
-/// another one of its resource that was deleted already.
+/// A token that is written after the grace stays until it expires. So does a token that is written after another one of
+/// the same resource was deleted.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_domain::sweep::{Outcome, Removals, decide};
+///
+/// let (no_token, grace) = (Removals::default(), Duration::from_secs(120));
+/// assert_eq!(decide(&no_token, Duration::from_secs(119), grace), Outcome::Early);
+/// assert_eq!(decide(&no_token, Duration::from_secs(120), grace), Outcome::Untracked);
+/// ```
 #[must_use]
 pub fn decide(removals: &Removals, age: Duration, grace: Duration) -> Outcome {
     match removals {
@@ -137,18 +144,18 @@ pub fn decide(removals: &Removals, age: Duration, grace: Duration) -> Outcome {
     }
 }
 
-/// What is known of a token's resource without an event.
+/// What a reconcile knows of a token's resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// It runs, or will.
+    /// The resource runs, or will run.
     Running,
-    /// It has ended, for good.
+    /// The resource has ended and will not run again.
     Ended,
-    /// Nobody was asked, or nobody knows it.
+    /// The service was not asked, or does not know the resource.
     Unknown,
 }
 
-/// Whether a token goes that no event has told of; `None` if it stays.
+/// Decides whether a reconcile deletes a token. `None` if it stays.
 #[must_use]
 pub fn reconcile(token: &Token, resource: Resource, now: EpochMillis) -> Option<Reason> {
     if token.is_expired(now) {
@@ -173,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_counts_until_the_second_of_its_expiry() {
+    fn a_token_counts_until_its_expiry() {
         let check = |expires: Option<i64>, expect| {
             assert_eq!(token("j-1", expires).is_expired(now()), expect, "{expires:?}");
         };
@@ -184,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_deleted_only_as_it_was_seen() {
+    fn a_changed_token_is_not_deleted() {
         let check = |reason: Reason, current: Token, expect| {
             assert_eq!(reason.holds(&token("j-1", NOW), &current, now()), expect, "{reason:?} {current:?}");
         };
@@ -193,12 +200,12 @@ mod tests {
         check(Reason::Ended, token("j-2", NOW), false);
         check(Reason::Expired, token("j-1", NOW), true);
         check(Reason::Expired, token("j-1", NOW + 60), false);
-        // Whatever it bears: nobody counts it.
+        // No client counts an expired token, whatever resource it holds.
         check(Reason::Expired, token("j-2", NOW), true);
     }
 
     #[test]
-    fn an_end_is_done_with_when_no_token_can_come_any_more() {
+    fn an_end_is_decided_after_the_grace() {
         let check = |found: &[Removal], age, expect| {
             let mut removals = Removals::default();
             for removal in found {
@@ -217,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_event_only_what_is_known_to_have_ended_goes() {
+    fn a_reconcile_deletes_only_known_ends() {
         let check = |token: Token, resource, expect| {
             assert_eq!(reconcile(&token, resource, now()), expect, "{token:?} {resource:?}");
         };

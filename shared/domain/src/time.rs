@@ -1,4 +1,4 @@
-//! Moments, as integers.
+//! Moments as integers.
 
 use std::{fmt, time::Duration};
 
@@ -16,13 +16,13 @@ pub struct OutOfCalendar {
 }
 
 impl EpochMillis {
-    /// 9998-12-31T23:59:59.999Z: whatever period holds it, the period's end still has a four-digit year.
+    /// 9998-12-31T23:59:59.999Z. The end of any period that contains it has a four-digit year.
     const MAX: i64 = 253_370_764_799_999;
 
     /// 1970-01-01T00:00:00Z.
     pub const EPOCH: Self = Self(0);
 
-    /// A moment `millis` milliseconds after the epoch.
+    /// Creates the moment `millis` milliseconds after the epoch.
     ///
     /// # Errors
     /// [`OutOfCalendar`] when `millis` is negative or past the year 9998.
@@ -33,28 +33,28 @@ impl EpochMillis {
         Ok(Self(millis))
     }
 
-    /// The moment so much later, or the last one that there is.
+    /// Returns the moment `elapsed` later, at most the last one of the year 9998.
     #[must_use]
     pub fn after(self, elapsed: Duration) -> Self {
         let elapsed = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
         Self(self.0.saturating_add(elapsed).min(Self::MAX))
     }
 
-    /// A moment as RFC 3339 writes it, like `2026-01-01T14:00:00Z`; `None` if the text is none, or
-    /// the moment is out of the calendar.
+    /// Parses a moment in RFC 3339, like `2026-01-01T14:00:00Z`. `None` if the text is not one, or is outside of 1970 to
+    /// 9998.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let moment: Timestamp = text.parse().ok()?;
         Self::new(moment.as_millisecond()).ok()
     }
 
-    /// How much time has passed since an earlier moment; none if it is later.
+    /// Returns the time that has passed since an earlier moment. Zero if that moment is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0 - earlier.0).unwrap_or(0))
     }
 
-    /// Milliseconds since the epoch.
+    /// Returns milliseconds since the epoch.
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0

@@ -1,4 +1,4 @@
-//! Tokens: what a bucket holds and a caller takes. Integers only.
+//! Tokens, which a bucket holds and a caller takes, as integers.
 
 use std::{
     fmt,
@@ -10,22 +10,22 @@ use std::{
 pub struct Millitokens(i64);
 
 impl Millitokens {
-    /// A number of millitokens; negative is debt.
+    /// Creates an amount from millitokens. Negative amounts are debt.
     #[must_use]
     pub const fn new(millitokens: i64) -> Self {
         Self(millitokens)
     }
 
-    /// The number of millitokens.
+    /// Returns the number of millitokens.
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
     }
 
-    /// The whole tokens in this many millitokens, rounded towards negative infinity.
+    /// Returns whole tokens, rounded towards negative infinity.
     ///
-    /// Because every reading of a counter is rounded the same way, differences of floors telescope:
-    /// however a counter's history is cut up, the parts add up to the whole and nothing drifts.
+    /// All readings of a counter are rounded the same way. So the differences of floors add up to the difference of the last
+    /// and the first floor, however the counter's history is cut into parts.
     #[must_use]
     pub fn floor(self) -> Tokens {
         Tokens(i128::from(self.0.div_euclid(1000)))
@@ -38,9 +38,9 @@ impl fmt::Display for Millitokens {
     }
 }
 
-/// Whole tokens: the unit of usage snapshots. Negative when more was given back than taken.
+/// Whole tokens: the unit of usage snapshots. Negative if clients gave back more than they took.
 ///
-/// 128 bits wide, so that no sum of 64-bit counters that fits in a machine can overflow it.
+/// 128 bits hold the sum of more 64-bit counters than fit in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tokens(i128);
 
@@ -48,13 +48,13 @@ impl Tokens {
     /// No tokens.
     pub const ZERO: Self = Self(0);
 
-    /// A number of whole tokens.
+    /// Creates an amount from whole tokens.
     #[must_use]
     pub const fn new(tokens: i128) -> Self {
         Self(tokens)
     }
 
-    /// The number of whole tokens.
+    /// Returns the number of whole tokens.
     #[must_use]
     pub const fn get(self) -> i128 {
         self.0

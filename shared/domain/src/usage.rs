@@ -1,13 +1,12 @@
 //! Usage: what was consumed, by entity, resource and period, counted exactly once.
 //!
-//! A stream delivers at least once: a batch may come again, whole, cut differently, or twice at the
-//! same time. So each snapshot keeps, for each bucket shard that it counted, the position of the last
-//! record it holds (a watermark). Records of one bucket item arrive in order, so what is at or below the
-//! watermark is in, and what is above it is not. A snapshot's counters and its watermarks change in one
-//! conditional write, so a crash leaves both or neither. A position names its stream, because a new
-//! stream of the same table may number its records anew.
+//! A stream delivers at least once: it may repeat a batch, as a whole, cut differently, or twice at the same time. So each
+//! snapshot stores a watermark for each bucket shard: the position of the last record that it counts. The records of
+//! one bucket item arrive in order, so the snapshot counts exactly the records at or below the watermark. One conditional
+//! write changes the counters and the watermarks, so a crash leaves both or neither. A position names its stream,
+//! because a new stream of the same table may restart the sequence numbers.
 //!
-//! [`fold`] makes the postings of a batch, [`Posting::beyond`] drops what a snapshot already holds.
+//! [`fold`] makes the postings of a batch. [`Posting::beyond`] drops the records that a snapshot already counts.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,9 +24,8 @@ use crate::{
 /// The position of the last record that a snapshot holds, by bucket shard.
 pub type Watermarks = BTreeMap<Shard, Position>;
 
-/// Folds a batch of changes into one posting for each snapshot that they add to, in the order in
-/// which the snapshots first appear. Changes without consumption add to none; a record that is in the
-/// batch twice counts once.
+/// Folds a batch of changes into one posting for each snapshot, in the order in which the snapshots first appear. Changes
+/// without consumption add to no snapshot. A record that the batch contains twice counts once.
 #[must_use]
 pub fn fold<'a>(changes: &[BucketChange<'a>], windows: &[Window]) -> Vec<Posting<'a>> {
     let mut places: HashMap<SnapshotKey<'a>, usize> = HashMap::new();
@@ -67,11 +65,11 @@ pub struct SnapshotKey<'a> {
     pub entity: Entity<'a>,
     /// What was consumed.
     pub resource: Resource<'a>,
-    /// When.
+    /// The period of the consumption.
     pub period: Period,
 }
 
-/// What a batch adds to one snapshot: never empty.
+/// What a batch adds to one snapshot. It contains at least one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posting<'a> {
     snapshot: SnapshotKey<'a>,
@@ -80,14 +78,14 @@ pub struct Posting<'a> {
 }
 
 impl<'a> Posting<'a> {
-    /// The snapshot to add to.
+    /// Returns the snapshot to add to.
     #[must_use]
     pub const fn snapshot(&self) -> &SnapshotKey<'a> {
         &self.snapshot
     }
 
-    /// The bucket shards that the consumption came from, each with its lowest and highest position. A write is right if, for each of them, the snapshot's watermark is below the lowest;
-    /// it must then set the watermark to the highest.
+    /// Returns the bucket shards of the records, each with its lowest and highest position. The write requires that each
+    /// shard's watermark is below the lowest position, and raises it to the highest one.
     pub fn sources(&self) -> impl Iterator<Item = (Shard, Span)> {
         self.sources.iter().filter_map(|(shard, source)| {
             let (first, last) = (source.first()?.position, source.last()?.position);
@@ -95,15 +93,15 @@ impl<'a> Posting<'a> {
         })
     }
 
-    /// The sequence numbers of all records that the posting counts.
+    /// Returns the sequence numbers of all records of the posting.
     pub fn sequences(&self) -> impl Iterator<Item = SequenceNumber> {
         self.sources.values().flatten().map(|consumption| consumption.position.sequence)
     }
 
-    /// The sums to add to the snapshot's counters.
+    /// Returns the sums to add to the snapshot's counters.
     #[must_use]
-    pub fn tally(&self) -> Tally<'a> {
-        let mut tally = Tally::default();
+    pub fn tally(&self) -> UsageSums<'a> {
+        let mut tally = UsageSums::default();
         for consumption in self.sources.values().flatten() {
             tally.events += 1;
             for used in &consumption.limits {
@@ -116,18 +114,18 @@ impl<'a> Posting<'a> {
         tally
     }
 
-    /// The bucket shard and the position of each record that the posting counts.
+    /// Returns the bucket shard and the position of each record of the posting.
     pub fn records(&self) -> impl Iterator<Item = (Shard, Position)> {
         self.sources.iter().flat_map(|(shard, source)| source.iter().map(|record| (*shard, record.position)))
     }
 
-    /// The part of the posting that a snapshot with these watermarks does not hold yet; `None` if it holds all.
+    /// Returns the part of the posting above these watermarks. `None` if the snapshot counts all of it.
     #[must_use]
     pub fn beyond(&self, watermarks: &Watermarks) -> Option<Self> {
         self.only(|shard, record| watermarks.get(&shard).is_none_or(|watermark| record > *watermark))
     }
 
-    /// The part of the posting that counts the records that are to be kept; `None` if there are none.
+    /// Returns the part of the posting with the records for which `keep` is true. `None` if there are none.
     #[must_use]
     pub fn only(&self, keep: impl Fn(Shard, Position) -> bool) -> Option<Self> {
         let mut rest = self.clone();
@@ -138,8 +136,8 @@ impl<'a> Posting<'a> {
         (!rest.sources.is_empty()).then_some(rest)
     }
 
-    /// The same posting in parts of at most `limit` bucket shards each. Shards have watermarks of
-    /// their own, so the parts can be written one by one.
+    /// Splits the posting into parts of at most `limit` bucket shards each. Each shard has its own watermark, so the parts
+    /// can be written one by one.
     #[must_use]
     pub fn split(&self, limit: NonZeroUsize) -> Vec<Self> {
         let sources: Vec<_> = self.sources.iter().map(|(shard, source)| (*shard, source.clone())).collect();
@@ -153,20 +151,20 @@ impl<'a> Posting<'a> {
 /// The lowest and the highest position of one bucket shard in a posting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The lowest.
+    /// The lowest position.
     pub first: Position,
-    /// The highest.
+    /// The highest position.
     pub last: Position,
 }
 
-/// Sums for one snapshot.
+/// The sums that a posting adds to its snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally<'a> {
-    /// Records with consumption, whatever the number of their limits.
+pub struct UsageSums<'a> {
+    /// The number of records with consumption.
     pub events: u64,
-    /// Whole tokens by limit; negative where more was given back than taken.
+    /// Whole tokens by limit. Negative if clients gave back more than they took.
     pub tokens: BTreeMap<Limit<'a>, Tokens>,
-    /// By soft limit, the records that consumed and left it in debt.
+    /// By soft limit, the number of records that consumed and left it in debt.
     pub overdrawn: BTreeMap<Limit<'a>, u64>,
 }
 
@@ -185,10 +183,10 @@ struct LimitConsumption<'a> {
 }
 
 impl<'a> Consumption<'a> {
-    /// The consumption in a change; `None` if no limit's net consumption moved, up or down.
+    /// Returns the consumption in a change. `None` if no limit's net consumption changed.
     ///
-    /// A removal takes its counters with it and consumes nothing. A bucket that was created counts
-    /// from zero, so that the acquire which created it is in; so does a limit added to a bucket.
+    /// A removal consumes nothing. A created bucket counts from zero, which includes the acquire that created it. So does a
+    /// limit that is added to a bucket.
     fn of(change: &BucketChange<'a>) -> Option<Self> {
         if change.kind == ChangeKind::Removed {
             return None;
@@ -273,15 +271,15 @@ mod tests {
     }
 
     #[test]
-    fn what_counts() {
+    fn only_consumption_counts() {
         use ChangeKind::{Created, Removed, Updated};
         let rpm = |consumed| ("rpm", consumed, false);
         check(change(Created, &[], &[rpm(2_500)]), Some(&[("rpm", 2, 0)]));
         check(change(Updated, &[rpm(2_500)], &[rpm(3_000)]), Some(&[("rpm", 1, 0)]));
         check(change(Updated, &[rpm(3_000)], &[rpm(1_999)]), Some(&[("rpm", -2, 0)]));
-        // Consumption below one token is an event all the same.
+        // Consumption below one token is an event, too.
         check(change(Updated, &[rpm(1_000)], &[rpm(1_001)]), Some(&[("rpm", 0, 0)]));
-        // A limit that was added to a bucket counts from nothing, one that was dropped not at all.
+        // An added limit counts from zero. A dropped limit does not count.
         check(change(Updated, &[rpm(1_000)], &[rpm(1_000), ("tpm", 7_000, false)]), Some(&[("tpm", 7, 0)]));
         check(change(Updated, &[rpm(1_000), ("tpm", 7_000, false)], &[rpm(1_000)]), None);
         // Refills, removals, clones, and the write units.
@@ -301,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sequence_numbers_of_a_shard_span_from_the_lowest_to_the_highest() {
+    fn a_span_covers_all_sequence_numbers() {
         let at = |sequence: &str| BucketChange {
             sequence: SequenceNumber::parse(sequence).unwrap(),
             ..change(ChangeKind::Created, &[], &[("rpm", 1_000, false)])
@@ -316,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_in_a_batch_twice_counts_once() {
+    fn a_repeated_record_counts_once() {
         let once = change(ChangeKind::Created, &[], &[("rpm", 1_000, false)]);
         let postings = fold(&[once.clone(), once], &[Window::Daily]);
         assert_eq!(postings[0].tally().events, 1);

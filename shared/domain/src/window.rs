@@ -28,7 +28,7 @@ impl Window {
     /// All kinds, shortest first.
     pub const ALL: [Self; 3] = [Self::Hourly, Self::Daily, Self::Monthly];
 
-    /// The name: `hourly`, `daily` or `monthly`.
+    /// Returns the name: `hourly`, `daily` or `monthly`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -38,7 +38,15 @@ impl Window {
         }
     }
 
-    /// The period of this kind that holds `at`.
+    /// Returns the period of this kind that contains `at`.
+    ///
+    /// ```
+    /// use tidegate_domain::{time::EpochMillis, window::Window};
+    ///
+    /// let period = Window::Hourly.containing(EpochMillis::new(1_767_276_180_000)?);
+    /// assert_eq!(period.to_string(), "2026-01-01T14:00:00Z");
+    /// # Ok::<(), tidegate_domain::time::OutOfCalendar>(())
+    /// ```
     #[must_use]
     pub fn containing(self, at: EpochMillis) -> Period {
         let at = at.civil();
@@ -76,13 +84,13 @@ pub struct Period {
 }
 
 impl Period {
-    /// The kind of period.
+    /// Returns the kind of period.
     #[must_use]
     pub const fn window(self) -> Window {
         self.window
     }
 
-    /// The first moment after the period, in epoch **seconds**.
+    /// Returns the first moment after the period, in epoch **seconds**.
     #[must_use]
     pub fn end_seconds(self) -> i64 {
         let length = match self.window {

@@ -1,5 +1,4 @@
-//! The laws of the rate aggregator: which reports count, and that their sum is the same in whatever order, pages and
-//! mix they come.
+//! Proof of the rate aggregator's rules: which reports count, and that their sum does not depend on their order.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -10,8 +9,8 @@ use tidegate_domain::{
     rates::{
         Cutoff, Field, Judgement, Rate, Rates, Reason, Report, judge,
         reading::{Listed, MAX_SIZE, Memory, Step, judge_content},
-        replacement::{Previous, Replacement, should_replace},
         rest::LastWrites,
+        summary::{Previous, Replacement, decide_replacement},
         tally::Tally,
     },
     time::EpochMillis,
@@ -33,7 +32,7 @@ fn check(timestamp: Field, read_rate: Field, write_rate: Field, expect: Judgemen
     assert_eq!(judge(&report, now(), Cutoff::DEFAULT), expect, "{report:?}");
 }
 
-/// What counts, with these millionths and this age in milliseconds.
+/// A fresh judgement of a report with these rates and this age in milliseconds.
 fn fresh(read: f64, write: f64, age: i64) -> Judgement {
     let rates = Rates { read: Rate::new(read).unwrap(), write: Rate::new(write).unwrap() };
     Judgement::Fresh { rates, at: EpochMillis::new(1_767_225_600_000 - age).unwrap() }
@@ -93,11 +92,11 @@ fn listed(key: &str, tag: &str, size: u64, age: i64) -> Listed {
 }
 
 #[test]
-fn only_what_may_count_and_is_not_known_is_fetched() {
+fn only_unknown_fresh_reports_are_fetched() {
     let mut memory = Memory::default();
     let content = Ok(Report { timestamp: number(NOW), read_rate: number(1.0), write_rate: number(1.0) });
     memory.remember("known".to_owned(), "t1".to_owned(), content);
-    memory.turn(true);
+    memory.end_listing(true);
     let check = |listed: Listed, expect| {
         assert_eq!(memory.step(&listed, now(), Cutoff::DEFAULT), expect, "{listed:?}");
     };
@@ -105,7 +104,7 @@ fn only_what_may_count_and_is_not_known_is_fetched() {
     check(listed("known", "t1", 150, 0), Step::Known(content));
     check(listed("known", "t2", 150, 0), Step::Fetch);
     check(Listed { tag: None, ..listed("known", "t1", 150, 0) }, Step::Fetch);
-    // A whole second is cut off from what S3 tells.
+    // S3 truncates times to seconds.
     check(listed("new", "t1", 150, 16_000), Step::Fetch);
     check(listed("new", "t1", 150, 16_001), Step::Judged(Judgement::Stale));
     check(listed("known", "t1", 150, 16_001), Step::Judged(Judgement::Stale));
@@ -115,24 +114,24 @@ fn only_what_may_count_and_is_not_known_is_fetched() {
 }
 
 #[test]
-fn what_a_listing_did_not_show_is_forgotten_at_its_end() {
+fn a_complete_listing_forgets_missing_reports() {
     let mut memory = Memory::default();
     for key in ["a", "b"] {
         memory.remember(key.to_owned(), "t".to_owned(), Err(Reason::NotJson));
     }
-    memory.turn(true);
+    memory.end_listing(true);
     assert_eq!((memory.len(), memory.keep("a"), memory.keep("c")), (1 + 1, Some(Err(Reason::NotJson)), None));
-    // A listing that broke off tells nothing of the rest.
-    memory.turn(false);
+    // An incomplete listing says nothing about the other reports.
+    memory.end_listing(false);
     assert_eq!(memory.len(), 2);
     memory.keep("a");
-    memory.turn(true);
+    memory.end_listing(true);
     assert_eq!((memory.len(), memory.is_empty()), (1, false));
-    memory.turn(true);
+    memory.end_listing(true);
     assert!(memory.is_empty());
 }
 
-/// A worker's report and what is to be made of it.
+/// A worker's report, by its expected judgement.
 #[derive(Clone, Debug)]
 enum Kind {
     /// Fresh, with rates in millionths.
@@ -178,7 +177,7 @@ fn judgement(kind: &Kind) -> Judgement {
     judge_content(&content, now(), Cutoff::DEFAULT)
 }
 
-/// Sums the reports up in another order.
+/// Sums up the reports in another order.
 fn tally(kinds: &[Kind], order: &[prop::sample::Index]) -> Tally {
     let mut kinds = kinds.to_vec();
     for (place, index) in order.iter().enumerate().take(kinds.len()) {
@@ -189,9 +188,9 @@ fn tally(kinds: &[Kind], order: &[prop::sample::Index]) -> Tally {
 }
 
 proptest! {
-    /// The truth is summed up here from what the reports were made of.
+    /// The expected sums come from the kinds, not from the code under test.
     #[test]
-    fn a_summary_is_the_sum_over_fresh_valid_files(
+    fn a_summary_sums_the_fresh_valid_files(
         kinds in prop::collection::vec(kind(), 0..60),
         order in prop::collection::vec(any::<prop::sample::Index>(), 60),
     ) {
@@ -215,7 +214,7 @@ proptest! {
         prop_assert_eq!(tally, kinds.iter().map(judgement).collect());
     }
 
-    /// Whoever began later, and by now, stays, however long the other one took and however small the cutoff is.
+    /// A summary that began later, but not in the future, stays, for any duration of the other one and any cutoff.
     #[test]
     fn no_summary_replaces_a_newer_one(
         took in 0..900_000_i64,
@@ -229,11 +228,11 @@ proptest! {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let timestamp = number(moment(ahead).get() as f64 / 1000.0);
         let cutoff = Cutoff::from_seconds(seconds.try_into().unwrap());
-        let replacement = should_replace(Some(Previous { timestamp, sequence }), moment(0), moment(took), cutoff);
+        let replacement = decide_replacement(Some(Previous { timestamp, sequence }), moment(0), moment(took), cutoff);
         prop_assert_eq!(replacement, Replacement::Superseded);
     }
 
-    /// A job that goes on is listed again within a tenth of its silence, or a minute, and one with a fresh report at once.
+    /// A silent job is listed again within a tenth of its silence, or a minute. A job with a fresh report does not rest.
     #[test]
     fn rests_are_short_and_no_active_job_rests(
         report in prop::option::of(0..10_000_000_i64),
@@ -250,7 +249,7 @@ proptest! {
         }
     }
 
-    /// Whatever floats workers write, the sum is within half a millionth a worker of the exact one.
+    /// For any floats, the sum is within half a millionth a worker of the exact one.
     #[test]
     fn rounding_costs_half_a_millionth_a_worker(rates in prop::collection::vec(0.0..1e7_f64, 0..100)) {
         let mut tally = Tally::default();
@@ -258,13 +257,13 @@ proptest! {
         for rate in &rates {
             let rates = Rates { read: Rate::new(*rate).unwrap(), write: Rate::default() };
             tally.count(Judgement::Fresh { rates, at: now() });
-            // To 2^-60, which is far below what is looked at.
+            // To 2^-60, which is far below the tested precision.
             #[expect(clippy::cast_possible_truncation, reason = "2^84 at most")]
             { exact += (rate * 2_f64.powi(60)) as i128; }
         }
         let count = i128::try_from(rates.len()).unwrap();
-        let off = (i128::try_from(tally.read().millionths()).unwrap() << 60) - exact * 1_000_000;
-        prop_assert!(off.abs() <= (count << 59) + count * 1_000_000, "{off}");
+        let error = (i128::try_from(tally.read().millionths()).unwrap() << 60) - exact * 1_000_000;
+        prop_assert!(error.abs() <= (count << 59) + count * 1_000_000, "{error}");
         let units = tally.read().units();
         let millionths = (units * 1e6).round();
         prop_assert_eq!(millionths.to_string(), tally.read().millionths().to_string());

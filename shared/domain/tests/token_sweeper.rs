@@ -282,7 +282,7 @@ proptest! {
 }
 
 #[test]
-fn a_reservation_that_is_used_again_is_not_deleted() {
+fn a_reused_reservation_is_not_deleted() {
     let world = run(&[
         Step::Reserve,
         Step::Start,
@@ -310,7 +310,7 @@ fn a_reservation_that_is_extended_is_not_deleted() {
 }
 
 #[test]
-fn an_end_that_comes_before_its_token_waits_for_it() {
+fn an_early_end_waits_for_its_token() {
     let early = [Step::Reserve, Step::Start, Step::End(0), Step::Deliver { event: 0, lag: 0 }];
     let mut world = World::new();
     for step in &early {
@@ -323,7 +323,7 @@ fn an_end_that_comes_before_its_token_waits_for_it() {
 }
 
 #[test]
-fn a_token_whose_reservation_was_swept_is_as_good_as_any() {
+fn a_token_without_its_reservation_is_deleted() {
     let mut world = World::new();
     for step in [
         Step::Reserve,

@@ -1,21 +1,12 @@
 //! Batches that the event source mapping discarded, and stored in S3.
 
-use serde_json::{Value, json};
-use tidegate_sandbox::{
-    faults::FaultRates,
-    s3::{Call, EmbeddedS3, Fault},
-};
-use tidegate_tests::{
-    Scene,
-    records::{acquire, acquire_of, poisoned, sequence, tokens},
-};
+use tidegate_sandbox::s3::{Call, EmbeddedS3, Fault};
+use tidegate_tests::rollup::prelude::*;
 
-use crate::scene::{
-    decisions, deliver, discard, discard_of, hours, later, letter, redrive_failures, redrive_queue, redriver,
-};
+use crate::{decisions, deliver, discard, discard_of, hours, later, redrive_failures, redrive_queue, redriver};
 
-async fn scene() -> anyhow::Result<(Scene, EmbeddedS3)> {
-    Ok((Scene::new(FaultRates::default(), 0).await?, EmbeddedS3::start(None).await?))
+async fn scene() -> anyhow::Result<(RollupScene, EmbeddedS3)> {
+    Ok((RollupScene::new().await?, EmbeddedS3::start(None).await?))
 }
 
 fn acquires(from: u64, to: u64) -> Vec<Value> {
@@ -31,13 +22,13 @@ async fn a_batch_above_the_watermark_counts_whole() -> anyhow::Result<()> {
     assert_eq!((decisions(&summary), summary.deleted), ([0, 0, 12, 0], 0), "{summary}");
     let summary = redrive_failures(&s3, &redriver(&scene), later()).await?;
     assert_eq!((decisions(&summary), summary.deleted), ([12, 0, 0, 0], 1), "{summary}");
-    assert_eq!((tokens(&scene).await?, s3.bucket().get("failures/1")), ((12, 6), None));
+    assert_eq!((scene.counted().await?, s3.bucket().get("failures/1")), ((12, 6), None));
     // The stream goes on behind it, and so does a redrive of the same object.
     deliver(&scene, &acquires(6, 7)).await?;
     discard(&s3, "1", &acquires(2, 6));
     let summary = redrive_failures(&s3, &redriver(&scene), later()).await?;
     assert_eq!((decisions(&summary), summary.deleted), ([0, 12, 0, 0], 1), "{summary}");
-    assert_eq!(tokens(&scene).await?, (14, 7));
+    assert_eq!(scene.counted().await?, (14, 7));
     Ok(())
 }
 
@@ -54,7 +45,7 @@ async fn a_record_at_the_watermark_is_undecided() -> anyhow::Result<()> {
         assert_eq!(name, "failures/1");
         assert!((0..4).all(|at| reason.contains(&sequence(at))) && !reason.contains(&sequence(4)), "{reason}");
     }
-    assert_eq!(tokens(&scene).await?, (8, 4));
+    assert_eq!(scene.counted().await?, (8, 4));
 
     // A person has found that the first two are not in.
     discard(&s3, "1", &acquires(0, 2));
@@ -68,7 +59,7 @@ async fn a_record_at_the_watermark_is_undecided() -> anyhow::Result<()> {
     discard(&s3, "1", &acquires(0, 2));
     let summary = redrive_failures(&s3, &decided_by_a_person, later()).await?;
     assert_eq!((decisions(&summary), summary.deleted), ([0, 6, 0, 0], 1), "{summary}");
-    assert_eq!(tokens(&scene).await?, (12, 6));
+    assert_eq!(scene.counted().await?, (12, 6));
     Ok(())
 }
 
@@ -77,11 +68,11 @@ async fn a_parked_record_of_a_batch_counts_once() -> anyhow::Result<()> {
     let (scene, s3) = scene().await?;
     deliver(&scene, &acquires(2, 3)).await?;
     discard(&s3, "1", &acquires(1, 2));
-    scene.services.queue.put(letter(&acquire(1)));
+    scene.services.queue.put(dead_letter(&acquire(1)));
     assert_eq!(decisions(&redrive_failures(&s3, &redriver(&scene), later()).await?), [0, 0, 0, 3]);
     assert_eq!(decisions(&redrive_queue(&scene, &redriver(&scene), later()).await?), [3, 0, 0, 0]);
     assert_eq!(decisions(&redrive_failures(&s3, &redriver(&scene), later()).await?), [0, 3, 0, 0]);
-    assert_eq!(tokens(&scene).await?, (4, 2));
+    assert_eq!(scene.counted().await?, (4, 2));
     Ok(())
 }
 
@@ -120,7 +111,7 @@ async fn objects_of_several_pages_are_all_read() -> anyhow::Result<()> {
     // Objects of a page are deleted before the next one is listed.
     let summary = redrive_failures(&s3, &redriver(&scene), later()).await?;
     assert_eq!((summary.letters, summary.deleted, decisions(&summary)), (1100, 1100, [3300, 0, 0, 0]), "{summary}");
-    assert_eq!((tokens(&scene).await?, s3.bucket().take_calls().lists), ((2200, 1100), 3));
+    assert_eq!((scene.counted().await?, s3.bucket().take_calls().lists), ((2200, 1100), 3));
     Ok(())
 }
 

@@ -39,8 +39,8 @@ const OWN: &str = "Tidegate";
 
 /// What a report counts, as its line of metrics calls it: its fields, which `Debug` tells.
 fn counted(report: &impl Debug) -> Vec<String> {
-    let told = format!("{report:?}");
-    let words = told.split(|letter: char| !(letter.is_alphanumeric() || "_:".contains(letter)));
+    let text = format!("{report:?}");
+    let words = text.split(|letter: char| !(letter.is_alphanumeric() || "_:".contains(letter)));
     let fields = words.filter_map(|word| word.strip_suffix(':')).filter(|name| !name.is_empty());
     fields.map(|name| name.split('_').map(capitalised).collect()).collect()
 }

@@ -1,7 +1,17 @@
-//! What happens on failure is said for each event source, and fits together.
+//! Event sources: what they deliver, and what they do after a failure.
+
+use std::collections::BTreeSet;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
+use tidegate_aws::{
+    event::BusEvent,
+    pattern::Pattern,
+    processors::{Processors, Reading},
+    stream::{self, Record},
+};
+use tidegate_domain::bucket::{BucketChange, ChangeKind, Counters};
+use tidegate_tests::{rollup::captured_records, root};
 use token_sweeper::reconcile;
 
 use crate::stack::{Stack, text};
@@ -74,7 +84,7 @@ fn one_switch_removes_both_stream_mappings() -> anyhow::Result<()> {
 
 /// What AWS advises: a message is not seen again while the function may still be at it.
 #[test]
-fn the_queue_waits_for_the_function_and_for_late_tokens() -> anyhow::Result<()> {
+fn the_queue_waits_for_late_tokens() -> anyhow::Result<()> {
     let stack = Stack::by_default()?;
     let queue = stack.properties("TokenEvents")?;
     let visibility = number(&queue["VisibilityTimeout"])?;
@@ -151,5 +161,186 @@ fn the_reconcile_runs_as_it_counts() -> anyhow::Result<()> {
     let schedule = Stack::by_default()?.properties("TokenReconcilerSchedule")?.clone();
     let minutes = reconcile::INTERVAL.as_secs() / 60;
     assert_eq!(schedule["ScheduleExpression"], format!("rate({minutes} minutes)"));
+    Ok(())
+}
+
+const MAPPINGS: [&str; 2] = ["UsageRollupStream", "BucketKeeperStream"];
+
+fn filter(mapping: &str) -> anyhow::Result<Pattern> {
+    let properties = Stack::by_default()?.properties(mapping)?;
+    let filters = properties["FilterCriteria"]["Filters"].as_array().cloned().unwrap_or_default();
+    assert_eq!(filters.len(), 1, "{mapping}");
+    let pattern: Value = serde_json::from_str(filters[0]["Pattern"].as_str().unwrap_or_default())?;
+    Ok(Pattern::parse(&pattern)?)
+}
+
+/// The filter must pass a record if the decoder needs it, and only then. Returns whether it passes.
+fn check_filter(filter: &Pattern, record: &Value) -> bool {
+    let text = record.to_string();
+    let passes = filter.matches(record);
+    match stream::decode::<Counters>(&text) {
+        // A bucket that is gone consumes nothing and needs nothing.
+        Ok(Record::Change(BucketChange { kind, .. })) => assert_eq!(passes, kind != ChangeKind::Removed, "{text}"),
+        Ok(Record::NotOurs) => assert!(!passes, "{text}"),
+        Err(error) => assert!(passes, "would be lost silently ({error}): {text}"),
+    }
+    passes
+}
+
+#[test]
+fn filters_pass_a_real_clients_records() -> anyhow::Result<()> {
+    for mapping in MAPPINGS {
+        let filter = filter(mapping)?;
+        let mut passed = [0, 0];
+        for record in captured_records()? {
+            passed[usize::from(check_filter(&filter, &serde_json::from_str(&record.json)?))] += 1;
+        }
+        assert!(passed[0] > 0 && passed[1] > 100, "{passed:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn filters_pass_the_payloads() -> anyhow::Result<()> {
+    for mapping in MAPPINGS {
+        let filter = filter(mapping)?;
+        for folder in ["usage-rollup", "bucket-keeper"] {
+            for file in std::fs::read_dir(root().join("events").join(folder))? {
+                let event: Value = serde_json::from_slice(&std::fs::read(file?.path())?)?;
+                for record in event["Records"].as_array().into_iter().flatten() {
+                    check_filter(&filter, record);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The functions' own writes cause no invocation: no snapshot and no item of the registry passes.
+#[test]
+fn filters_drop_other_items() -> anyhow::Result<()> {
+    for mapping in MAPPINGS {
+        let filter = filter(mapping)?;
+        for (pk, sk) in [
+            ("ns/ENTITY#a", "#USAGE#api#2026-01-01T14:00:00Z"),
+            ("ns/ENTITY#a", "#USAGE#api#2026-01-01T00:00:00Z#daily"),
+            ("_/SYSTEM#", "#TIDEGATE#REPAIR"),
+            ("_/SYSTEM#", "#VERSION"),
+            ("ns/SYSTEM#", "#CONFIG"),
+            ("ns/AUDIT#a", "#AUDIT#01"),
+        ] {
+            for event_name in ["INSERT", "MODIFY", "REMOVE"] {
+                let keys = json!({"PK": {"S": pk}, "SK": {"S": sk}});
+                let record = json!({"eventName": event_name, "dynamodb": {"Keys": keys}});
+                assert!(!check_filter(&filter, &record), "{record}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn rules() -> anyhow::Result<Vec<(String, Pattern)>> {
+    let rules = Stack::by_default()?.resources("AWS::Events::Rule")?;
+    rules.into_iter().map(|(id, rule)| Ok((id, Pattern::parse(&rule["EventPattern"])?))).collect()
+}
+
+/// Whether another attempt of a Glue job may follow. A declared processor may know that none does.
+fn may_be_retried(event: &Value) -> bool {
+    event["source"] == "aws.glue" && ["FAILED", "EXPIRED"].iter().any(|state| event["detail"]["state"] == *state)
+}
+
+/// Exactly one rule must pass an event that is an end or may be one, and none another event. Returns the rule.
+fn check_rules(rules: &[(String, Pattern)], event: &Value) -> anyhow::Result<Option<String>> {
+    let processors = Processors::built_in()?;
+    let is_end = BusEvent::from_json(event.clone()).ok().is_some_and(|event| {
+        // A person must look at an end without an id, so it must reach the dead-letter queue.
+        processors.read(&event).map_or_else(
+            |error| error.to_string().contains("finds no id"),
+            |reading| matches!(reading, Reading::Ended { .. }),
+        )
+    });
+    let passing: Vec<_> =
+        rules.iter().filter(|(_, pattern)| pattern.matches(event)).map(|(id, _)| id.clone()).collect();
+    assert_eq!(passing.len(), usize::from(is_end || may_be_retried(event)), "{passing:?} pass {event}");
+    Ok(passing.into_iter().next())
+}
+
+/// The source, the detail type, and the field of the id of each kind of event.
+const KINDS: [(&str, &str, &str); 8] = [
+    ("aws.emr", "EMR Cluster State Change", "clusterId"),
+    ("aws.emr", "EMR Step Status Change", "stepId"),
+    ("aws.emr-serverless", "EMR Serverless Job Run State Change", "jobRunId"),
+    ("aws.emr-containers", "EMR Job Run State Change", "id"),
+    ("aws.emr-containers", "EmrContainers Job Run State Change", "id"),
+    ("aws.glue", "Glue Job State Change", "jobRunId"),
+    ("aws.ec2", "EC2 Instance State-change Notification", "instance-id"),
+    ("aws.cloudwatch", "CloudWatch Alarm State Change", "alarmName"),
+];
+const STATES: [&str; 27] = [
+    "STARTING",
+    "BOOTSTRAPPING",
+    "RUNNING",
+    "WAITING",
+    "TERMINATING",
+    "TERMINATED",
+    "TERMINATED_WITH_ERRORS",
+    "PENDING",
+    "COMPLETED",
+    "CANCEL_PENDING",
+    "CANCELLED",
+    "CANCELLING",
+    "FAILED",
+    "INTERRUPTED",
+    "SUBMITTED",
+    "SCHEDULED",
+    "QUEUED",
+    "SUCCESS",
+    "SUCCEEDED",
+    "TIMEOUT",
+    "STOPPED",
+    "STOPPING",
+    "ERROR",
+    "EXPIRED",
+    "shutting-down",
+    "stopped",
+    "terminated",
+];
+
+#[test]
+fn rules_pass_exactly_the_ends() -> anyhow::Result<()> {
+    let rules = rules()?;
+    let mut used = BTreeSet::new();
+    let mut ends = 0;
+    // A source sends the detail types that KINDS lists for it, and no others.
+    for (source, detail_type, id) in KINDS {
+        let states = STATES.map(|state| json!(state)).into_iter();
+        let alarms = ["ALARM", "OK", "INSUFFICIENT_DATA"].map(|state| json!({"value": state}));
+        for state in states.chain(alarms) {
+            let detail = json!({id: "r-1", "state": state});
+            let event = json!({"source": source, "detail-type": detail_type, "detail": detail});
+            if let Some(rule) = check_rules(&rules, &event)? {
+                used.insert(rule);
+                ends += 1;
+            }
+        }
+    }
+    let all: BTreeSet<_> = rules.into_iter().map(|(id, _)| id).collect();
+    assert_eq!(used, all, "a rule that passes nothing");
+    assert!(ends > 20, "{ends}");
+    Ok(())
+}
+
+#[test]
+fn rules_pass_the_payloads() -> anyhow::Result<()> {
+    let rules = rules()?;
+    let mut passed = 0;
+    for file in std::fs::read_dir(root().join("events/token-sweeper"))? {
+        let event: Value = serde_json::from_slice(&std::fs::read(file?.path())?)?;
+        // The others are batches of messages, and a call for a reconcile.
+        if event.get("detail").is_some() {
+            passed += usize::from(check_rules(&rules, &event)?.is_some());
+        }
+    }
+    assert!(passed >= 8, "{passed}");
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! What `CloudFormation` makes of the template with given parameters: its resources, with loops expanded, `Globals` merged
 //! and functions resolved.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context as _, anyhow, bail};
+use saphyr::{LoadableYamlNode as _, Scalar, Yaml};
 use serde_json::{Map, Value, json};
-
-use crate::document;
+use tidegate_tests::root;
 
 /// The template with values for its parameters.
 pub struct Stack {
@@ -24,7 +24,7 @@ pub const NAME: &str = "teststack";
 impl Stack {
     /// The stack with these parameters, and defaults for the others.
     pub fn new(parameters: &[(&str, &str)]) -> anyhow::Result<Self> {
-        let mut template = document::read()?;
+        let mut template = read_template()?;
         template["Resources"] = expand(&template["Resources"])?;
         let mut values = BTreeMap::new();
         for (name, declared) in object(&template["Parameters"])? {
@@ -309,7 +309,6 @@ fn call(value: &Value) -> Option<(&str, &Value)> {
         .then_some((name.as_str(), argument))
 }
 
-/// An object's entries.
 pub fn object(value: &Value) -> anyhow::Result<&Map<String, Value>> {
     value.as_object().ok_or_else(|| anyhow!("{value} is no object"))
 }
@@ -320,5 +319,51 @@ pub fn text(value: &Value) -> anyhow::Result<String> {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
         other => bail!("{other} is no text"),
+    }
+}
+
+/// The template as JSON. `!Sub x` becomes `{"Fn::Sub": x}`, its long form.
+fn read_template() -> anyhow::Result<Value> {
+    let text = fs::read_to_string(root().join("template.yaml"))?;
+    let documents = Yaml::load_from_str(&text)?;
+    json_of(documents.first().context("an empty template")?)
+}
+
+fn json_of(yaml: &Yaml<'_>) -> anyhow::Result<Value> {
+    Ok(match yaml {
+        Yaml::Value(scalar) => scalar_of(scalar),
+        Yaml::Sequence(elements) => Value::Array(elements.iter().map(json_of).collect::<anyhow::Result<_>>()?),
+        Yaml::Mapping(entries) => {
+            let mut object = Map::new();
+            for (key, value) in entries {
+                let key = key.as_str().ok_or_else(|| anyhow!("{key:?} is no name"))?;
+                let before = object.insert(key.to_owned(), json_of(value)?);
+                anyhow::ensure!(before.is_none(), "{key} stands twice in one place");
+            }
+            Value::Object(object)
+        }
+        Yaml::Tagged(tag, node) => long_form(&tag.suffix, &json_of(node)?),
+        Yaml::Representation(..) | Yaml::Alias(_) | Yaml::BadValue => bail!("not what a template may hold: {yaml:?}"),
+    })
+}
+
+fn scalar_of(scalar: &Scalar<'_>) -> Value {
+    match scalar {
+        Scalar::Null => Value::Null,
+        Scalar::Boolean(boolean) => json!(boolean),
+        Scalar::Integer(integer) => json!(integer),
+        Scalar::FloatingPoint(float) => json!(float.into_inner()),
+        Scalar::String(text) => json!(text),
+    }
+}
+
+fn long_form(function: &str, argument: &Value) -> Value {
+    match (function, argument) {
+        ("Ref" | "Condition", _) => json!({ function: argument }),
+        ("GetAtt", Value::String(path)) => {
+            let (resource, attribute) = path.split_once('.').unwrap_or((path, ""));
+            json!({"Fn::GetAtt": [resource, attribute]})
+        }
+        _ => json!({ format!("Fn::{function}"): argument }),
     }
 }

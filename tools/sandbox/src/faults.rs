@@ -1,9 +1,9 @@
-//! Faults between an SDK client and its service: throttling, errors before and after the write,
-//! dropped connections, and the death of the client's process.
+//! Faults between an SDK client and its service: throttling, errors before and after the write, dropped connections, and
+//! the death of the client's process.
 //!
-//! They are injected under the SDK, where the network would be, so that its retries are part of what
-//! is tested. Writes (`UpdateItem`, `PutItem`, `DeleteItem`, `TransactWriteItems`) and reads (`GetItem`,
-//! `BatchGetItem`, `Query`) meet faults at [`FaultRates`]; every call does that [`FaultyHttp::on_call`] picks.
+//! They are injected below the SDK, where the network would be, so that the tests cover the SDK's retries. [`FaultRates`]
+//! apply to writes (`UpdateItem`, `PutItem`, `DeleteItem`, `TransactWriteItems`) and reads (`GetItem`, `BatchGetItem`,
+//! `Query`). [`FaultyHttp::on_call`] picks faults of any call.
 //!
 //! ```
 //! # use tidegate_sandbox::{dynamodb::EmbeddedDynamoDb, faults::{FaultRates, FaultyHttp, sdk_config}};
@@ -17,11 +17,38 @@
 //! # }
 //! ```
 
-mod config;
 mod connector;
 
-pub use config::sdk_config;
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, Region, SdkConfig, stalled_stream_protection::StalledStreamProtectionConfig};
+use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
+use aws_smithy_runtime_api::client::http::HttpClient;
 pub use connector::FaultyHttp;
+use tidegate_aws::client;
+
+/// Retries wait for injected faults only, not for a busy service, so they may be quick.
+const FIRST_BACKOFF: Duration = Duration::from_millis(1);
+const LONGEST_BACKOFF: Duration = Duration::from_millis(8);
+
+/// The SDK configuration for `endpoint`: region us-east-1, some credentials, and the functions' own retries and timeouts
+/// with a shorter backoff. It reads nothing from the environment.
+///
+/// The SDK's quota of retries is part of a client, not of this configuration;
+/// [`tidegate_aws::client::dynamodb`] makes clients without one. Under many faults, others run out.
+pub fn sdk_config(endpoint: &str, http: impl HttpClient + 'static) -> SdkConfig {
+    SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::from_static("us-east-1"))
+        .endpoint_url(endpoint)
+        .credentials_provider(SharedCredentialsProvider::new(Credentials::new("test", "test", None, None, "local")))
+        .http_client(http)
+        .retry_config(client::retries().with_initial_backoff(FIRST_BACKOFF).with_max_backoff(LONGEST_BACKOFF))
+        .timeout_config(client::timeouts())
+        // A call whose process "crashed" hangs. Without this, it would end with an error.
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+        .build()
+}
 
 /// The probability of each fault per call, from 0 to 1. The probabilities must add up to at most 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -40,9 +67,8 @@ pub struct FaultRates {
     pub dropped_after: f64,
 }
 
-/// How often each fault befell a call. See [`FaultRates`].
+/// How often each fault of [`FaultRates`] occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are those of `FaultRates`")]
 pub struct FaultCounts {
     pub throttled: u64,
     pub conflict: u64,
@@ -52,7 +78,6 @@ pub struct FaultCounts {
     pub dropped_after: u64,
 }
 
-/// What befalls a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// 400, `ProvisionedThroughputExceededException` or `ThrottlingException`; a transaction is cancelled for such a reason
@@ -93,7 +118,7 @@ impl FaultRates {
         }
     }
 
-    /// The fault that a number drawn from 0 to 1 stands for.
+    /// Maps a random number from 0 to 1 to a fault.
     fn fault(&self, mut drawn: f64) -> Option<Fault> {
         let rates = [
             (self.throttled, Fault::Throttled),
@@ -114,17 +139,16 @@ impl FaultRates {
 }
 
 impl FaultCounts {
-    /// Faults of all kinds.
     pub fn total(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
     }
 
-    /// Calls that were done although the client was told that they had failed.
+    /// Calls that the service has done although the client received an error.
     pub fn unacknowledged(&self) -> u64 {
         self.internal_after + self.dropped_after
     }
 
-    /// What happened, in words, and how often.
+    /// Each fault in words, and how often it occurred.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("call throttled", self.throttled),

@@ -8,6 +8,7 @@
 //! | [`faults`] | throttling, errors, broken connections and crashes under the SDK |
 //! | [`stream`], [`mapping`] | the table's stream in Lambda's JSON, and the event source mapping by AWS's rules |
 //! | [`pump`] | delivers a stream shard to a function, and injects faults into deliveries |
+//! | [`records`] | stream records, dead letters and discarded batches |
 //! | [`item`] | bucket items as clients write and read them |
 //! | [`usage_totals`] | usage by snapshot, read as the clients' readers read it, and compared |
 //! | [`runtime_api`], `process` | a function's binary as Lambda runs it (`process` on Linux) |
@@ -24,6 +25,7 @@ pub mod mapping;
 pub mod process;
 pub mod pump;
 pub mod queue;
+pub mod records;
 pub mod runtime_api;
 pub mod s3;
 pub mod services;

@@ -1,4 +1,4 @@
-//! Usage by snapshot: as clients were granted it, and as the table says it.
+//! Usage by snapshot: as clients were granted it, and as the table holds it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -69,7 +69,7 @@ impl UsageTotals {
     /// Reads every usage snapshot of a table by the rules of the clients' readers: each numeric
     /// attribute but `total_events` and `ttl` is a limit's counter, and an integer.
     pub async fn read(client: &Client, table: &str) -> anyhow::Result<Self> {
-        let mut books = Self::default();
+        let mut totals = Self::default();
         let mut pages = client
             .scan()
             .table_name(table)
@@ -80,9 +80,9 @@ impl UsageTotals {
             .items()
             .send();
         while let Some(item) = pages.next().await {
-            books.read_item(&item?)?;
+            totals.read_item(&item?)?;
         }
-        Ok(books)
+        Ok(totals)
     }
 
     fn read_item(&mut self, item: &HashMap<String, AttributeValue>) -> anyhow::Result<()> {

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use indicatif::ProgressBar;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tidegate_aws::{client, dead_letters::DeadLetterQueue, redrive::Redrive, snapshots::Snapshots};
 use tidegate_command::redrive::{Queue, Redriver, StoredFailures, Summary};
 use tidegate_domain::{redrive::Decision, time::EpochMillis, window::Window};
 use tidegate_sandbox::{
     faults::{FaultRates, FaultyHttp, sdk_config},
-    queue::Message,
+    records::{CREATED, consumed, dead_letter, discarded_batch, record},
     s3::{BUCKET, EmbeddedS3},
     services::Services,
 };
@@ -21,19 +21,11 @@ const LATENCY: Duration = Duration::from_millis(20);
 const RECORDS: usize = 4_000;
 const BATCH: usize = 100;
 const WINDOWS: [Window; 2] = [Window::Hourly, Window::Daily];
-const CREATED: i64 = 1_767_223_800;
 
 /// An acquire of one token from one of so many buckets.
-fn record(at: usize, buckets: usize) -> Value {
+fn acquire(at: usize, buckets: usize) -> Value {
     let pk = format!("TQ5vSMvQTm4/BUCKET#user-{}#api#0", at % buckets);
-    json!({
-        "eventName": "INSERT",
-        "eventSourceARN": "arn:aws:dynamodb:us-east-1:123456789012:table/limits/stream/2026-01-01T00:00:00.000",
-        "dynamodb": {
-            "ApproximateCreationDateTime": CREATED, "Keys": {"PK": {"S": pk}, "SK": {"S": "#STATE"}},
-            "NewImage": {"b_rpm_tc": {"N": "1000"}}, "SequenceNumber": format!("1{at:020}"),
-        },
-    })
+    record(&pk, at as u64, None, &consumed("rpm", 1000))
 }
 
 fn slow() -> FaultyHttp {
@@ -52,11 +44,10 @@ async fn measure(from: &str, buckets: usize) -> anyhow::Result<()> {
     };
     let now = EpochMillis::new((CREATED + 25 * 3600) * 1000)?;
     let (bar, forever) = (ProgressBar::hidden(), std::future::pending());
-    let records: Vec<_> = (0..RECORDS).map(|at| record(at, buckets)).collect();
+    let records: Vec<_> = (0..RECORDS).map(|at| acquire(at, buckets)).collect();
     let (summary, elapsed): (Summary, Duration) = if from == "queue" {
-        let attributes = [("function".to_owned(), "usage-rollup".to_owned())];
-        for record in records {
-            services.queue.put(Message { body: record.to_string(), attributes: attributes.clone().into() });
+        for record in &records {
+            services.queue.put(dead_letter(record));
         }
         let sqs = client::sqs(&sdk_config(services.queue.endpoint(), slow()));
         let mut queue = Queue::new(DeadLetterQueue::new(sqs, services.queue.url(), "usage-rollup"));
@@ -64,11 +55,7 @@ async fn measure(from: &str, buckets: usize) -> anyhow::Result<()> {
         (redriver.run(&mut queue, now, &bar, forever).await?, started.elapsed())
     } else {
         for (at, records) in records.chunks(BATCH).enumerate() {
-            let stored = json!({
-                "requestContext": {"functionArn": "usage-rollup"},
-                "payload": json!({"Records": records}).to_string(),
-            });
-            s3.bucket().put(format!("{at:06}"), stored.to_string(), now);
+            s3.bucket().put(format!("{at:06}"), discarded_batch("usage-rollup", records), now);
         }
         let s3 = client::s3(&sdk_config(&s3.endpoint(), slow()), true);
         let mut failures = StoredFailures::new(s3, BUCKET.to_owned(), String::new(), "usage-rollup".to_owned());

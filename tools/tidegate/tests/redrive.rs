@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tidegate_domain::time::EpochMillis;
 use tidegate_sandbox::{
     queue::Message,
+    records::{consumed, dead_letter, discarded_batch, record},
     s3::{BUCKET, Call, EmbeddedS3, Fault},
     services::Services,
     usage_totals::UsageTotals,
@@ -25,30 +26,17 @@ use tokio::{
 };
 
 /// An acquire of so many millitokens, hours ago.
-fn record(entity: &str, millitokens: &str) -> Value {
-    json!({
-        "eventName": "INSERT",
-        "eventSourceARN": "arn:aws:dynamodb:us-east-1:123456789012:table/limits/stream/2026-01-01T00:00:00.000",
-        "dynamodb": {
-            "ApproximateCreationDateTime": 1_767_223_800,
-            "Keys": {"PK": {"S": format!("TQ5vSMvQTm4/BUCKET#{entity}#api#0")}, "SK": {"S": "#STATE"}},
-            "NewImage": {"b_rpm_tc": {"N": millitokens}}, "SequenceNumber": "100000000000000000001",
-        },
-    })
+fn acquire(entity: &str, millitokens: &str) -> Value {
+    record(&format!("TQ5vSMvQTm4/BUCKET#{entity}#api#0"), 1, None, &consumed("rpm", millitokens))
 }
 
-fn dead_letter(millitokens: &str) -> Message {
-    let attributes = [("function".to_owned(), "usage-rollup".to_owned())].into();
-    Message { body: record("user-1", millitokens).to_string(), attributes }
+fn letter(millitokens: &str) -> Message {
+    dead_letter(&acquire("user-1", millitokens))
 }
 
-/// Stores a batch that the event source mapping discarded.
+/// Lets the event source mapping discard a batch.
 fn discard(s3: &EmbeddedS3, key: &str, records: &[Value]) {
-    let stored = json!({
-        "requestContext": {"functionArn": "arn:aws:lambda:us-east-1:123456789012:function:usage-rollup:$LATEST"},
-        "payload": json!({"Records": records}).to_string(),
-    });
-    s3.bucket().put(key, stored.to_string(), EpochMillis::EPOCH);
+    s3.bucket().put(key, discarded_batch("usage-rollup", records), EpochMillis::EPOCH);
 }
 
 /// The command, with an environment of embedded services.
@@ -66,7 +54,7 @@ fn command(services: &Services, arguments: &[&str]) -> Command {
     command
 }
 
-fn redrive_failures_command(services: &Services, s3: &EmbeddedS3) -> Command {
+fn of_failures(services: &Services, s3: &EmbeddedS3) -> Command {
     let failures = format!("s3://{BUCKET}/failures/");
     let mut command = command(services, &["--windows", "hourly", "--json", "--failures", &failures]);
     command.env("AWS_ENDPOINT_URL_S3", s3.endpoint());
@@ -74,25 +62,25 @@ fn redrive_failures_command(services: &Services, s3: &EmbeddedS3) -> Command {
 }
 
 /// What it printed, and its status.
-fn printed(Output { status, stdout, stderr }: Output) -> (String, Option<i32>) {
+fn said(Output { status, stdout, stderr }: Output) -> (String, Option<i32>) {
     (String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap(), status.code())
 }
 
 async fn redrive_queue(services: &Services, arguments: &[&str]) -> (String, Option<i32>) {
     let output = command(services, arguments).args(["--queue", services.queue.url()]).output().await;
-    printed(output.unwrap())
+    said(output.unwrap())
 }
 
 /// The JSON that it printed, and its status.
 async fn redrive_failures(services: &Services, s3: &EmbeddedS3) -> (Value, Option<i32>) {
-    let Output { status, stdout, .. } = redrive_failures_command(services, s3).output().await.unwrap();
+    let Output { status, stdout, .. } = of_failures(services, s3).output().await.unwrap();
     (serde_json::from_slice(&stdout).unwrap(), status.code())
 }
 
 async fn tokens(services: &Services) -> Vec<(String, i128)> {
-    let totals = UsageTotals::read(&services.dynamodb, &services.table).await.unwrap();
+    let books = UsageTotals::read(&services.dynamodb, &services.table).await.unwrap();
     let mut tokens: Vec<_> =
-        totals.iter().map(|(snapshot, usage)| (snapshot.window.clone(), usage.tokens["rpm"])).collect();
+        books.iter().map(|(snapshot, usage)| (snapshot.window.clone(), usage.tokens["rpm"])).collect();
     tokens.sort();
     tokens
 }
@@ -100,28 +88,28 @@ async fn tokens(services: &Services) -> Vec<(String, i128)> {
 #[tokio::test]
 async fn an_operator_sees_what_is_left() {
     let services = Services::embedded(None, "redrive").await.unwrap();
-    services.queue.put(dead_letter("7000"));
-    let (text, code) = redrive_queue(&services, &["--windows", "hourly,monthly", "--dry-run"]).await;
-    assert_eq!((code, tokens(&services).await), (Some(0), vec![]), "{text}");
-    assert!(text.contains("dry run"), "{text}");
+    services.queue.put(letter("7000"));
+    let (said, code) = redrive_queue(&services, &["--windows", "hourly,monthly", "--dry-run"]).await;
+    assert_eq!((code, tokens(&services).await), (Some(0), vec![]), "{said}");
+    assert!(said.contains("dry run"), "{said}");
 
-    services.queue.put(dead_letter("0.5"));
-    let (text, code) = redrive_queue(&services, &["--windows", "hourly,monthly"]).await;
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("b_rpm_tc") && text.contains("cannot be decoded"), "{text}");
+    services.queue.put(letter("0.5"));
+    let (said, code) = redrive_queue(&services, &["--windows", "hourly,monthly"]).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("b_rpm_tc") && said.contains("cannot be decoded"), "{said}");
     let counted = [("hourly".to_owned(), 7), ("monthly".to_owned(), 7)];
-    assert_eq!(tokens(&services).await, counted, "{text}");
-    let [left] = &services.queue.messages()[..] else { panic!("{text}") };
+    assert_eq!(tokens(&services).await, counted, "{said}");
+    let [left] = &services.queue.messages()[..] else { panic!("{said}") };
     assert!(left.body.contains("0.5"), "{}", left.body);
 }
 
 #[tokio::test]
 async fn wrong_options_are_refused_before_anything_is_received() {
     let services = Services::embedded(None, "redrive").await.unwrap();
-    services.queue.put(dead_letter("7000"));
+    services.queue.put(letter("7000"));
     let check = async |arguments: &[&str], expect: &str| {
-        let (text, code) = printed(command(&services, arguments).output().await.unwrap());
-        assert!(code == Some(2) && text.contains(expect), "{code:?} {text}");
+        let (said, code) = said(command(&services, arguments).output().await.unwrap());
+        assert!(code == Some(2) && said.contains(expect), "{code:?} {said}");
     };
     let url = services.queue.url();
     check(&["--queue", url], "--windows").await;
@@ -136,8 +124,8 @@ async fn wrong_options_are_refused_before_anything_is_received() {
 async fn discarded_batches_are_read_from_s3() {
     let services = Services::embedded(None, "redrive").await.unwrap();
     let s3 = EmbeddedS3::start(None).await.unwrap();
-    discard(&s3, "failures/1", &[record("user-1", "7000"), record("user-2", "0.5")]);
-    discard(&s3, "failures/2", &[record("user-2", "5000")]);
+    discard(&s3, "failures/1", &[acquire("user-1", "7000"), acquire("user-2", "0.5")]);
+    discard(&s3, "failures/2", &[acquire("user-2", "5000")]);
     let (summary, code) = redrive_failures(&services, &s3).await;
     let left = summary["left"].as_array().unwrap();
     assert!(left.len() == 1 && left[0]["name"] == "failures/1", "{summary:#}");
@@ -151,29 +139,28 @@ async fn discarded_batches_are_read_from_s3() {
 async fn another_run_goes_on_after_ctrl_c() {
     let services = Services::embedded(None, "redrive").await.unwrap();
     let s3 = EmbeddedS3::start(None).await.unwrap();
-    (0..3).for_each(|at| discard(&s3, &format!("failures/{at}"), &[record(&format!("user-{at}"), "7000")]));
-    // Reads fail until the command has handled the signal. Until then, it tries again.
-    let is_signalled = Arc::new(AtomicBool::new(false));
+    (0..3).for_each(|at| discard(&s3, &format!("failures/{at}"), &[acquire(&format!("user-{at}"), "7000")]));
+    // No object can be read before the command has seen the signal: until then, it tries again.
+    let is_seen = Arc::new(AtomicBool::new(false));
     let (reads, mut is_read) = mpsc::unbounded_channel();
-    let signalled = Arc::clone(&is_signalled);
+    let seen = Arc::clone(&is_seen);
     s3.bucket().on_call(move |_, call| {
-        let is_early = matches!(call, Call::Get { .. }) && !signalled.load(Ordering::SeqCst);
+        let is_early = matches!(call, Call::Get { .. }) && !seen.load(Ordering::SeqCst);
         // Fails when the test has ended.
         let _ = is_early.then(|| reads.send(()));
         is_early.then_some(Fault::SlowDown)
     });
-    let mut child =
-        redrive_failures_command(&services, &s3).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = of_failures(&services, &s3).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id().unwrap().to_string();
     tokio::select! {
         read = is_read.recv() => read.unwrap(),
         status = child.wait() => panic!("{status:?}"),
     }
     assert!(Command::new("kill").args(["-INT", &pid]).status().await.unwrap().success());
-    let mut text = BufReader::new(child.stderr.take().unwrap()).lines();
-    let line = text.next_line().await.unwrap().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let line = said.next_line().await.unwrap().unwrap();
     assert!(line.contains("finishing what is under way"), "{line}");
-    is_signalled.store(true, Ordering::SeqCst);
+    is_seen.store(true, Ordering::SeqCst);
     let Output { status, stdout, .. } = child.wait_with_output().await.unwrap();
     let summary: Value = serde_json::from_slice(&stdout).unwrap();
     assert_eq!((status.code(), &summary["interrupted"]), (Some(130), &json!(true)), "{summary:#}");

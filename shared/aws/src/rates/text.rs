@@ -4,7 +4,11 @@ use std::{borrow::Cow, fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use tidegate_domain::rates::{Field, Reason, Report, reading::Content, replacement::Previous, summary::Summary};
+use tidegate_domain::rates::{
+    Field, Reason, Report,
+    reading::Content,
+    summary::{Previous, Summary},
+};
 
 use crate::schema::rates::{
     ACTIVE_WORKERS, AGGREGATED_READ_RATE, AGGREGATED_WRITE_RATE, AGGREGATION_TIME_UTC, INTERVAL_SECONDS,

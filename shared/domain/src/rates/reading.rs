@@ -1,44 +1,47 @@
-//! Which reports must be fetched, and which are known: a call for each worker every few seconds is what costs.
+//! Which reports must be fetched, and whether enough of them are known. Fetching each worker's report every few seconds
+//! is the main cost of an aggregation.
 
 use std::{collections::HashMap, time::Duration};
 
 use super::{Cutoff, Judgement, Reason, Report, judge};
 use crate::time::EpochMillis;
 
-/// Bytes that a report may have; a larger one is not read. A report as workers write it has some 150.
+/// The most bytes of a report. A larger one is not read. A worker's report has about 150.
 pub const MAX_SIZE: u64 = 64 * 1024;
 
-/// A store that tells whole seconds cuts off what is below, so what it lists is up to this much younger than it says.
+/// S3 truncates `LastModified` to seconds, so a report may be up to a second younger than its listing says.
+///
+/// AWS: [`Object.LastModified`](https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html).
 pub(super) const GRAIN: Duration = Duration::from_secs(1);
 
-/// A report as it is listed: without what it says.
+/// The listing of a report, without its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Where it is.
+    /// The key of the object.
     pub key: String,
-    /// Which content it has, so that the same tag is the same content; `None` if it is not told.
+    /// The entity tag: the same tag means the same content. `None` if the listing has none.
     pub tag: Option<String>,
-    /// Its bytes.
+    /// The size, in bytes.
     pub size: u64,
-    /// When it was written, to the second; `None` if it is not told.
+    /// When the object was written, to the second. `None` if the listing does not say so.
     pub modified: Option<EpochMillis>,
 }
 
-/// What a report says, or why it says nothing.
+/// The parsed report, or why it cannot be parsed.
 pub type Content = Result<Report, Reason>;
 
-/// What is done about a listed report.
+/// What to do about a listed report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// Nothing: whatever it says, this is what it is worth.
+    /// Nothing. The listing is enough for this judgement.
     Judged(Judgement),
-    /// Nothing: this is what it says, as is known.
+    /// Nothing. This is the remembered content.
     Known(Content),
-    /// It must be fetched.
+    /// Fetch the report.
     Fetch,
 }
 
-/// What a fleet's reports said, by where they are: bounded by what was listed last.
+/// Remembers the content of reports by key. It holds no more reports than the last listing.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     last: HashMap<String, (String, Content)>,
@@ -46,8 +49,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What is done about a report that is listed at the moment `now`. A worker's clock may differ from the store's,
-    /// so a report's own time decides wherever it is read; the store's only spares reading what is stale by far.
+    /// Decides what to do about a report that is listed at the moment `now`. A worker's clock may differ from S3's, so
+    /// the timestamp in the report decides. The time of the listing only avoids reading reports that are certainly stale.
     #[must_use]
     pub fn step(&self, listed: &Listed, now: EpochMillis, cutoff: Cutoff) -> Step {
         if listed.modified.is_some_and(|modified| now.since(modified) > cutoff.get() + GRAIN) {
@@ -62,20 +65,20 @@ impl Memory {
         }
     }
 
-    /// Remembers what a report says that was listed or fetched with this tag, until a listing ends without it.
+    /// Remembers the content with this tag, until a listing ends without the report.
     pub fn remember(&mut self, key: String, tag: String, content: Content) {
         self.next.insert(key, (tag, content));
     }
 
-    /// Goes on remembering what a report said last, and tells it, if that is known.
+    /// Keeps the last known content for another listing. Returns it, if there is one.
     pub fn keep(&mut self, key: &str) -> Option<Content> {
         let (key, (tag, content)) = self.last.remove_entry(key)?;
         self.next.insert(key, (tag, content));
         Some(content)
     }
 
-    /// Ends a listing: what it did not remember is forgotten, unless it broke off before its end.
-    pub fn turn(&mut self, is_complete: bool) {
+    /// Ends a listing and forgets the reports that it did not contain. An incomplete listing forgets none.
+    pub fn end_listing(&mut self, is_complete: bool) {
         if is_complete {
             self.last = std::mem::take(&mut self.next);
         } else {
@@ -83,24 +86,56 @@ impl Memory {
         }
     }
 
-    /// How many reports are remembered.
+    /// Returns the number of remembered reports.
     #[must_use]
     pub fn len(&self) -> usize {
         self.last.len()
     }
 
-    /// Whether none is.
+    /// Returns whether no report is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.last.is_empty()
     }
 }
 
-/// What a report is worth whose content is known.
+/// Judges the content of a report at the moment `now`.
 #[must_use]
 pub fn judge_content(content: &Content, now: EpochMillis, cutoff: Cutoff) -> Judgement {
     match content {
         Ok(report) => judge(report, now, cutoff),
         Err(reason) => Judgement::Rejected(*reason),
+    }
+}
+
+/// Of this many workers that report, one report may be unread.
+const ONE_IN: usize = 10;
+
+/// Returns whether the sums over the `active` workers may be published without the `unread` workers. At most a tenth of
+/// all reports may be unread. Workers use up any capacity that the sum leaves free, so with more missing, the previous summary is
+/// more accurate.
+#[must_use]
+pub const fn is_complete_enough(active: usize, unread: usize) -> bool {
+    unread <= active / (ONE_IN - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenth_may_be_unread() {
+        let check =
+            |active, unread, expect| assert_eq!(is_complete_enough(active, unread), expect, "{active} {unread}");
+        check(0, 0, true);
+        check(1, 0, true);
+        check(0, 1, false);
+        check(8, 1, false);
+        check(9, 1, true);
+        check(17, 2, false);
+        check(18, 2, true);
+        check(900, 100, true);
+        check(899, 100, false);
+        check(usize::MAX, usize::MAX, false);
     }
 }

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_with_fresh_reports_or_an_old_summary_do_not_rest() {
+    fn active_jobs_do_not_rest() {
         check(Some(9_984), Some(10_020), None);
         check(Some(10_001), Some(10_100), None);
         check(Some(9_900), Some(9_935), None);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_ends_on_time_or_when_the_clock_is_set_back() {
+    fn a_rest_ends_when_the_clock_leaves_it() {
         let rest = Rest { start: at(10), end: at(20) };
         assert_eq!([9, 10, 19, 20].map(|second| rest.covers(at(second))), [false, true, true, false]);
     }

@@ -1,26 +1,25 @@
-//! What a fleet is told.
+//! The summary that all workers of a fleet read. An older aggregation never replaces a newer one.
 
 use std::time::Duration;
 
-use super::tally::Tally;
+use super::{Cutoff, Field, moment, tally::Tally};
 use crate::time::EpochMillis;
 
-/// A summary of a fleet's reports, as it stands for all of its workers.
+/// A summary of a fleet's reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// When its aggregation began, which is before the first report was looked for: of two summaries, the one that
-    /// began later knows no less.
+    /// When its aggregation began, before the first listing. Of two summaries, the one that began later knows no less.
     pub began: EpochMillis,
-    /// The sums, and how many workers there are.
+    /// The sums, and the numbers of workers.
     pub tally: Tally,
-    /// The time from the start of one aggregation to the next, as it is meant to be.
+    /// The intended time from the start of one aggregation to the next.
     pub interval: Duration,
-    /// Which one it is.
+    /// The number of the summary.
     pub sequence: u64,
 }
 
 impl Summary {
-    /// When it began, in seconds since the epoch.
+    /// Returns when the aggregation began, in seconds since the epoch.
     #[must_use]
     pub const fn timestamp(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "the calendar ends far below 2^53 milliseconds")]
@@ -28,16 +27,105 @@ impl Summary {
         millis / 1000.0
     }
 
-    /// When it began, to the whole second, in UTC without saying so: `2026-01-01T12:00:05`.
+    /// Returns when the aggregation began, in UTC, to the second, without a zone: `2026-01-01T12:00:05`.
     #[must_use]
     pub fn time_utc(&self) -> String {
         self.began.civil().strftime("%Y-%m-%dT%H:%M:%S").to_string()
     }
 }
 
+/// What is known of the summary in the store.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Previous {
+    /// When its aggregation began, in seconds since the epoch.
+    pub timestamp: Field,
+    /// The number of the summary. Other programs write none.
+    pub sequence: Option<u64>,
+}
+
+/// What to do with a new summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replacement {
+    /// Write it with this number.
+    Next {
+        /// One more than the number of the previous summary, or 1.
+        sequence: u64,
+    },
+    /// Do not write it: the previous summary's aggregation began no earlier.
+    Superseded,
+}
+
+/// Decides whether a summary replaces the previous one. Its aggregation began at the moment `began`, and it is about to be
+/// written at the moment `now`.
+///
+/// Ignores a summary with no timestamp, or with one more than the cutoff after `now`: it would block every later write.
+/// The comparison is with `now`, because others may have begun and ended while a slow aggregation ran.
+#[must_use]
+pub fn decide_replacement(
+    previous: Option<Previous>,
+    began: EpochMillis,
+    now: EpochMillis,
+    cutoff: Cutoff,
+) -> Replacement {
+    let Some(previous) = previous else { return Replacement::Next { sequence: 1 } };
+    let at = match previous.timestamp {
+        Field::Number(seconds) => moment(seconds).ok().filter(|at| at.since(now) <= cutoff.get()),
+        Field::Missing | Field::Other => None,
+    };
+    if at.is_some_and(|at| at >= began) {
+        return Replacement::Superseded;
+    }
+    // The first number follows the last one. Readers then treat the summary as one of another program.
+    Replacement::Next { sequence: previous.sequence.and_then(|sequence| sequence.checked_add(1)).unwrap_or(1) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 2026-01-01T00:00:00Z
+    const NOW: i64 = 1_767_225_600;
+
+    fn check(previous: Option<(Field, Option<u64>)>, expect: Replacement) {
+        let previous = previous.map(|(timestamp, sequence)| Previous { timestamp, sequence });
+        let began = EpochMillis::new(NOW * 1000).unwrap();
+        assert_eq!(decide_replacement(previous, began, began, Cutoff::DEFAULT), expect, "{previous:?}");
+    }
+
+    #[test]
+    fn only_a_newer_summary_stays() {
+        let at = |seconds: f64| Field::Number(1_767_225_600.0 + seconds);
+        let next = |sequence| Replacement::Next { sequence };
+        check(None, next(1));
+        check(Some((at(-5.0), Some(7))), next(8));
+        check(Some((at(-0.001), Some(7))), next(8));
+        check(Some((at(-5.0), None)), next(1));
+        check(Some((at(-5.0), Some(u64::MAX))), next(1));
+        check(Some((at(0.0), Some(7))), Replacement::Superseded);
+        check(Some((at(0.001), Some(7))), Replacement::Superseded);
+        check(Some((at(15.0), None)), Replacement::Superseded);
+        check(Some((at(15.001), Some(7))), next(8));
+        check(Some((Field::Number(f64::NAN), Some(7))), next(8));
+        check(Some((Field::Missing, Some(7))), next(8));
+        check(Some((Field::Other, None)), next(1));
+    }
+
+    #[test]
+    fn a_slow_aggregation_replaces_no_later_one() {
+        let at = |millis: i64| EpochMillis::new(NOW * 1000 + millis).unwrap();
+        let check = |previous: f64, took: i64, expect| {
+            let previous = Previous { timestamp: Field::Number(1_767_225_600.0 + previous), sequence: Some(7) };
+            let cutoff = Cutoff::from_seconds(std::num::NonZeroU32::MIN);
+            assert_eq!(decide_replacement(Some(previous), at(0), at(took), cutoff), expect, "{previous:?} {took}");
+        };
+        let next = Replacement::Next { sequence: 8 };
+        check(1.001, 0, next);
+        check(1.001, 1, Replacement::Superseded);
+        check(1.001, 4_000, Replacement::Superseded);
+        check(5.0, 4_000, Replacement::Superseded);
+        check(5.001, 4_000, next);
+        check(-0.001, 4_000, next);
+    }
 
     #[test]
     fn the_time_is_that_of_the_beginning() {

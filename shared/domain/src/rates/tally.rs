@@ -1,17 +1,16 @@
-//! Judgements, summed up.
+//! The sums over a fleet's judgements.
 
 use std::time::Duration;
 
 use super::{Judgement, Rate, Rates, Reason};
 use crate::time::EpochMillis;
 
-/// What the reports of a fleet come to. The same judgements make the same tally in whatever order they are counted,
-/// and in whatever parts that are merged.
+/// The sums over a fleet's reports. The same judgements give the same tally in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Workers whose report counts.
     pub active: usize,
-    /// Workers that have not reported for longer than the cutoff.
+    /// Workers whose report is stale.
     pub stale: usize,
     rejected: [usize; Reason::ALL.len()],
     read: Sum,
@@ -19,18 +18,18 @@ pub struct Tally {
     oldest: Option<EpochMillis>,
 }
 
-/// A sum of rates, in millionths of a capacity unit a second: no number of workers that fits in a machine overflows it.
+/// A sum of rates, in millionths of a capacity unit a second. 128 bits hold the rates of more workers than fit in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sum(u128);
 
 impl Sum {
-    /// The number of millionths.
+    /// Returns the number of millionths.
     #[must_use]
     pub const fn millionths(self) -> u128 {
         self.0
     }
 
-    /// Capacity units a second: the float that is nearest to the sum, for all sums below nine billion.
+    /// Returns capacity units a second: the nearest float, for all sums below nine billion.
     #[must_use]
     pub const fn units(self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "rounds to the nearest float, as it must")]
@@ -40,7 +39,7 @@ impl Sum {
 }
 
 impl Reason {
-    /// All reasons.
+    /// All reasons, in the order of their declaration.
     pub const ALL: [Self; 9] = [
         Self::TooLarge,
         Self::NotJson,
@@ -62,64 +61,49 @@ impl Tally {
                 self.active += 1;
                 self.read.0 += u128::from(read.millionths());
                 self.write.0 += u128::from(write.millionths());
-                self.oldest = earlier(self.oldest, Some(at));
+                self.oldest = Some(self.oldest.map_or(at, |oldest| oldest.min(at)));
             }
             Judgement::Stale => self.stale += 1,
             Judgement::Rejected(reason) => self.rejected[reason as usize] += 1,
         }
     }
 
-    /// What the active workers read, together.
+    /// Returns what the active workers read together.
     #[must_use]
     pub const fn read(&self) -> Sum {
         self.read
     }
 
-    /// What the active workers write, together.
+    /// Returns what the active workers write together.
     #[must_use]
     pub const fn write(&self) -> Sum {
         self.write
     }
 
-    /// Workers whose report was rejected, for whatever reason.
+    /// Returns the number of rejected reports.
     #[must_use]
     pub fn rejected(&self) -> usize {
         self.rejected.iter().sum()
     }
 
-    /// Workers whose report was rejected for this reason.
+    /// Returns the number of reports that were rejected for this reason.
     #[must_use]
     pub const fn rejected_for(&self, reason: Reason) -> usize {
         self.rejected[reason as usize]
     }
 
-    /// The age of the oldest report that counts, at the moment `now`; `None` if there is none.
+    /// Returns the age of the oldest fresh report at the moment `now`. `None` if there is none.
     #[must_use]
     pub fn oldest_age(&self, now: EpochMillis) -> Option<Duration> {
         Some(now.since(self.oldest?))
     }
 }
 
-impl Extend<Judgement> for Tally {
-    fn extend<I: IntoIterator<Item = Judgement>>(&mut self, judgements: I) {
-        for judgement in judgements {
-            self.count(judgement);
-        }
-    }
-}
-
 impl FromIterator<Judgement> for Tally {
     fn from_iter<I: IntoIterator<Item = Judgement>>(judgements: I) -> Self {
         let mut tally = Self::default();
-        tally.extend(judgements);
+        judgements.into_iter().for_each(|judgement| tally.count(judgement));
         tally
-    }
-}
-
-fn earlier(one: Option<EpochMillis>, other: Option<EpochMillis>) -> Option<EpochMillis> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
     }
 }
 
@@ -127,9 +111,9 @@ fn earlier(one: Option<EpochMillis>, other: Option<EpochMillis>) -> Option<Epoch
 mod tests {
     use super::*;
 
-    /// A count is found by the reason's number.
+    /// [`Tally::rejected_for`] uses a reason's number as an index.
     #[test]
-    fn all_reasons_are_there_in_order() {
+    fn all_reasons_are_listed_in_order() {
         for (index, reason) in Reason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, index, "{reason:?}");
         }

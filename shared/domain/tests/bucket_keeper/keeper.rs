@@ -14,13 +14,13 @@ use crate::{
     writes::Write,
 };
 
-/// What becomes of a write.
+/// What happens to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Written,
     /// The SDK sends it again.
     Twice,
-    /// It arrives later; the keeper does not learn of it.
+    /// It arrives later. The keeper does not learn the outcome.
     Late,
     Lost,
 }
@@ -38,8 +38,7 @@ impl Processes {
     pub const ALL: [Self; 3] = [Self::One, Self::TwoInTurn, Self::NewForEachBatch];
 }
 
-/// The processes of the function, each of which invokes as `functions/bucket-keeper` does. All that one has to itself
-/// are its writes under way.
+/// The processes of the function, which decide as `functions/bucket-keeper` does. A process owns only its late writes.
 pub struct Keeper {
     processes: Processes,
     policy: Policy,
@@ -78,17 +77,17 @@ impl Keeper {
         for activity in &activities {
             let Some(state) = activity.image.plain() else { continue };
             let decision = refill::decide(activity, state, now);
-            self.carry_out(world, activity.bucket.shard, state, decision);
+            self.apply_decision(world, activity.bucket.shard, state, decision);
         }
         let zero = activities.iter().find(|activity| activity.bucket.shard == Shard::ZERO);
         let Some((zero, state)) = zero.and_then(|zero| Some((zero, zero.image.plain()?))) else { return };
         if state.shards > ShardCount::ONE && zero.has_new_count {
             for (shard, state) in self.complete(world).unwrap_or_default() {
                 let decision = refill::decide_idle(&state, now);
-                self.carry_out(world, shard, &state, decision);
+                self.apply_decision(world, shard, &state, decision);
             }
         }
-        // Whether writes spread over the shards is not asked here: the tests of the pressure do.
+        // The tests of the pressure cover whether writes spread over the shards.
         if let Pressure::High(doubled) = pressure::measure(zero, state, now, &self.policy)
             && let Some(states) = world.states()
             && states.get(&Shard::ZERO).is_some_and(|zero| zero.shards == state.shards)
@@ -98,7 +97,7 @@ impl Keeper {
         }
     }
 
-    /// Creates the missing shards; the shards, if they are complete now.
+    /// Creates the missing shards. Returns the shards if they are complete.
     fn complete(&mut self, world: &mut World) -> Option<States> {
         let mut states = world.states()?;
         let shards = states.get(&Shard::ZERO)?.shards;
@@ -134,7 +133,7 @@ impl Keeper {
             }
             let decision = refill::decide_idle(state, at);
             if is_known && let Decision::Refill(refill) = &decision {
-                is_known = self.carry_out(world, *shard, state, decision.clone());
+                is_known = self.apply_decision(world, *shard, state, decision.clone());
                 *state = refill.applied_to(state.clone());
             }
             if !is_known {
@@ -143,16 +142,16 @@ impl Keeper {
         }
         states.retain(|shard, _| !lost.contains(shard));
         for transfer in repair::rebalance(&states, at) {
-            self.send(world, Write::Move { seen: states.clone(), transfer });
+            self.send(world, Write::Move { at: at.get(), seen: states.clone(), transfer });
         }
     }
 
-    fn carry_out(&mut self, world: &mut World, shard: Shard, seen: &State, decision: Decision<'static>) -> bool {
+    fn apply_decision(&mut self, world: &mut World, shard: Shard, seen: &State, decision: Decision<'static>) -> bool {
         let Decision::Refill(refill) = decision else { return false };
         self.send(world, Write::Refill { shard, seen: seen.clone(), refill })
     }
 
-    /// Sends a write; whether the keeper learns that it is written.
+    /// Sends a write. Returns whether the keeper learns that it is written.
     fn send(&mut self, world: &mut World, write: Write) -> bool {
         self.fates.rotate_left(1);
         let fate = self.fates[0];
@@ -171,7 +170,7 @@ impl Keeper {
         is_written
     }
 
-    /// A late write of any process arrives, maybe not for the last time.
+    /// A late write of any process arrives. It may arrive again.
     pub fn arrive(&mut self, world: &mut World, at: usize, again: bool) {
         self.under_way.sort_by_key(|(process, _)| *process);
         if let Some((_, write)) = self.under_way.get(at % self.under_way.len().max(1)).cloned() {

@@ -11,9 +11,10 @@ use tidegate_domain::{
 
 use crate::{
     clients::{Acquired, Client, Version, drain},
-    exact::Exact,
     keeper::{Fate, Keeper, Processes},
-    table::{LIMITS, START, State, World, amounts, any_magnitude, any_terms, count, full, limit, shift, terms, time},
+    table::{
+        Exact, LIMITS, START, State, World, amounts, any_magnitude, any_terms, count, full, limit, shift, terms, time,
+    },
     writes::Write,
 };
 

@@ -9,7 +9,7 @@ use tidegate_domain::{
 
 use crate::{
     clients::{Client, Scope, Version, drain, set_limits},
-    table::{LIMITS, START, State, World, amounts, any_terms, full, limit, shift, terms, time},
+    table::{LIMITS, Rule, START, State, World, amounts, any_terms, full, limit, shift, terms, time},
     writes::Write,
 };
 
@@ -59,7 +59,7 @@ proptest! {
             prop_assert!(0 < moved && available + moved <= share);
             prop_assert!(stored - moved >= available + moved);
             // None takes part twice, so no move makes another lose.
-            let write = Write::Move { seen: seen.clone(), transfer };
+            let write = Write::Move { at: world.now, seen: seen.clone(), transfer };
             prop_assert!(world.apply(&write));
             // What was sent twice moves nothing again.
             prop_assert!(!world.apply(&write));
@@ -77,7 +77,7 @@ proptest! {
                 break;
             }
             for transfer in moves {
-                let write = Write::Move { seen: seen.clone(), transfer };
+                let write = Write::Move { at: world.now, seen: seen.clone(), transfer };
                 prop_assert!(world.apply(&write));
             }
         }
@@ -136,7 +136,7 @@ fn a_move_may_round_what_its_giver_accrued() {
     let credits = &transfer.settled.as_ref().unwrap().credits;
     // 482 ms times 2080 millitokens a second: 1002.56.
     assert_eq!(credits[&limit("tpm")].get(), 1002);
-    assert!(world.apply(&Write::Move { seen, transfer: transfer.clone() }));
+    assert!(world.apply(&Write::Move { at: START, seen, transfer: transfer.clone() }));
     assert_eq!(world.faults, []);
 }
 
@@ -159,7 +159,7 @@ fn the_driest_gets_from_the_fullest() {
 }
 
 #[test]
-fn an_expiry_is_put_off_below_half_the_time() {
+fn an_expiry_is_extended_after_half_its_time() {
     let at = |left: Option<i64>| {
         let mut state = full(&[], 2, START);
         state.expires = left.map(|left| START / 1000 + left);
@@ -182,11 +182,29 @@ fn a_late_move_finds_what_it_saw() {
         let seen = world.states().unwrap();
         let transfer = repair::rebalance(&seen, time(START)).remove(0);
         change(&mut world);
-        world.apply(&Write::Move { seen, transfer })
+        world.apply(&Write::Move { at: START, seen, transfer })
     };
     assert!(late(&|_| {}));
     assert!(!late(&|world| drain(world, from)));
     assert!(!late(&|world| Client::new(Version::V17, 0).adjust(world, to, &limit(LIMITS[0]), 1)));
+}
+
+/// While a move is on its way, its full giver accrues tokens that it would have lost: rate times delay, and no more.
+#[test]
+fn a_late_move_admits_what_its_giver_accrues() {
+    let late = |delay: i64, allowed: i64| {
+        let mut world = World::new(&[terms(200_000, 2_000, 1000)], 2);
+        drain(&mut world, Shard::new(1));
+        let seen = world.states().unwrap();
+        let transfer = repair::rebalance(&seen, time(world.now)).remove(0);
+        world.now += delay;
+        let write = Write::Move { at: world.now - allowed, seen, transfer };
+        assert!(world.apply(&write));
+        world.faults.iter().map(|(rule, _)| *rule).collect::<Vec<_>>()
+    };
+    assert_eq!((late(0, 0), late(700, 700)), (vec![], vec![]));
+    // Each shard gets a millitoken in a millisecond. Rounding may add one.
+    assert_eq!((late(700, 699), late(700, 698)), (vec![], vec![Rule::NeverRaises]));
 }
 
 /// Clients write terms again, limits that a shard does not have yet, and its expiry.

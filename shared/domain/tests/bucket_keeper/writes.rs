@@ -1,4 +1,4 @@
-//! The keeper's writes: the conditions under which the table takes them, and what each must leave as it was.
+//! The keeper's writes: the conditions under which the table applies them, and the rules that each must keep.
 
 use std::{collections::BTreeMap, fmt::Debug};
 
@@ -16,10 +16,26 @@ use crate::table::{Amounts, Item, Rule, START, State, States, World, shift, time
 /// A write, with what its conditions compare.
 #[derive(Clone, Debug)]
 pub enum Write {
-    Refill { shard: Shard, seen: State, refill: Refill<'static> },
-    Align { shard: Shard, seen: State, alignment: Alignment<'static> },
-    Increase { seen: States, plan: Plan<'static> },
-    Move { seen: States, transfer: Move<'static> },
+    Refill {
+        shard: Shard,
+        seen: State,
+        refill: Refill<'static>,
+    },
+    Align {
+        shard: Shard,
+        seen: State,
+        alignment: Alignment<'static>,
+    },
+    Increase {
+        seen: States,
+        plan: Plan<'static>,
+    },
+    /// `at` is the moment of the read that the move was decided on.
+    Move {
+        at: i64,
+        seen: States,
+        transfer: Move<'static>,
+    },
 }
 
 impl Write {
@@ -45,7 +61,7 @@ impl Write {
                 Some([(*shard, aligned(plain(items, *shard)?, seen, alignment)?)].into())
             }
             Self::Increase { seen, plan } => increased(items, seen, plan),
-            Self::Move { seen, transfer } => moved(items, seen, transfer),
+            Self::Move { seen, transfer, .. } => moved(items, seen, transfer),
         }
     }
 }
@@ -67,7 +83,7 @@ fn tokens(state: &State, limit: &Limit<'_>) -> Millitokens {
     state.limits[limit].tokens
 }
 
-/// What a shard's clients can admit of a limit: `min(share, V)`.
+/// What clients can admit of a limit on a shard: `min(share, V)`.
 fn admissible(state: &State, limit: &Limit<'_>, now: i64) -> i64 {
     let of = &state.limits[limit];
     let share = state.share(limit, of);
@@ -133,7 +149,7 @@ fn moved(items: &BTreeMap<Shard, Item>, seen: &States, transfer: &Move<'static>)
 }
 
 impl World {
-    /// Carries out a write if its conditions hold, and tests what it does; whether it is written.
+    /// Applies a write if its conditions hold, and tests its effect. Returns whether it is written.
     pub fn apply(&mut self, write: &Write) -> bool {
         let Some(after) = write.outcome(&self.items) else { return false };
         let before: States =
@@ -150,15 +166,19 @@ impl World {
                 // A raise is what clients do to siblings: a share shrinks to what it always should have been.
                 plan.raises.iter().for_each(|shard| self.exact.settle(*shard, after.get(shard), self.now));
             }
-            Write::Move { transfer: Move { limit, from, settled, to, tokens: moved, .. }, .. } => {
+            Write::Move { at, transfer: Move { limit, from, settled, to, tokens: moved, .. }, .. } => {
                 if let Some(settled) = settled {
                     self.test_refill(*from, &before[from], &settled.applied_to(before[from].clone()));
                 }
-                // What both can admit together does not rise, however old their last refills are.
+                // What both can admit together rises by no more than the giver accrues while the write is on its way. A full
+                // giver would have lost that without the move. Rounding adds less than a millitoken.
+                let delay = time(self.now).since(time(*at)).as_millis();
+                let accrued = before[from].share(limit, &before[from].limits[limit]).accrued(delay);
+                let late = i64::try_from(accrued).unwrap_or(i64::MAX);
                 let both = |states: &States| {
                     admissible(&states[from], limit, self.now) + admissible(&states[to], limit, self.now)
                 };
-                if both(&after) > both(&before) + 1 {
+                if both(&after) > both(&before).saturating_add(late).saturating_add(1) {
                     self.fault(Rule::NeverRaises, write);
                 }
                 self.exact.take(*from, limit, moved.get(), self.now);

@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tidegate_domain::{
     rates::{
-        Cutoff, Field, Report, cadence, judge,
-        replacement::{Previous, Replacement, should_replace},
+        Cutoff, Field, Report, judge,
+        summary::{Previous, Replacement, decide_replacement},
         tally::Tally,
+        wait,
     },
     time::EpochMillis,
 };
@@ -244,7 +245,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn interval(&mut self) -> Duration {
-        cadence::wait(INTERVAL, self.random.unit())
+        wait(INTERVAL, self.random.unit())
     }
 
     /// The time by a member's clock.
@@ -305,7 +306,8 @@ impl Storage {
             timestamp: Field::Number(seconds(previous.began)),
             sequence: Some(sequence),
         });
-        if let Replacement::Next { sequence } = should_replace(previous, summary.began, summary.began, Self::CUTOFF) {
+        if let Replacement::Next { sequence } = decide_replacement(previous, summary.began, summary.began, Self::CUTOFF)
+        {
             self.summary = Some((summary, sequence));
         }
     }

@@ -1,6 +1,7 @@
-//! The HTTP client that meets faults.
+//! The HTTP client that injects faults, counts calls and holds them.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     io::{self, ErrorKind},
     mem,
@@ -31,10 +32,10 @@ use super::{Fault, FaultCounts, FaultRates};
 /// The fraction of throttled calls that fail with `ThrottlingException`, as on-demand tables sometimes do.
 const THROTTLING_EXCEPTIONS: f64 = 0.25;
 
-/// The SDK's HTTP client, with faults. Clones share faults, counts and crash.
+/// The SDK's HTTP client, with faults. Clones share faults, counts, holds and crash.
 ///
-/// It takes `http://` and `https://` endpoints. Unlike the SDK's own default, it has no regard for
-/// `HTTP_PROXY`: a proxy does not reach this machine's loopback.
+/// It takes `http://` and `https://` endpoints. Unlike the SDK's default, it ignores `HTTP_PROXY`: a proxy does not reach
+/// this machine's loopback interface.
 #[derive(Clone, Debug)]
 pub struct FaultyHttp {
     inner: SharedHttpClient,
@@ -43,20 +44,25 @@ pub struct FaultyHttp {
 }
 
 impl FaultyHttp {
-    /// A client with faults at these rates, or with none at rates of 0. A seed makes the same faults
-    /// again, as long as there is one call at a time.
+    /// A client without faults.
+    pub fn undisturbed() -> Self {
+        Self::new(FaultRates::default(), 0)
+    }
+
+    /// A client with faults at these rates. The same seed gives the same faults, as long as there is one call at a time.
     pub fn new(rates: FaultRates, seed: u64) -> Self {
         let inner = Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https();
         let state = State {
-            draws: StdRng::seed_from_u64(seed),
+            rng: StdRng::seed_from_u64(seed),
             counts: FaultCounts::default(),
+            calls: BTreeMap::new(),
             updates: 0,
             write_units: 0,
             half_read_units: 0,
             crash_in: None,
             hook: None,
         };
-        let faults = Faults { rates, state: Mutex::new(state), crashed: watch::Sender::new(false) };
+        let faults = Faults { rates, state: Mutex::new(state), gate: watch::Sender::default() };
         Self { inner, faults: Arc::new(faults), latency: Duration::ZERO }
     }
 
@@ -75,34 +81,52 @@ impl FaultyHttp {
         self.faults.state().counts
     }
 
-    /// The `UpdateItem` calls so far that the service has done and answered, whether or not the client
-    /// was told. Not among them is one that the client gave up, by a timeout or with a killed invocation.
+    /// How many calls of each operation there were since the last request for these counts, all attempts counted.
+    pub fn calls(&self) -> BTreeMap<String, usize> {
+        mem::take(&mut self.faults.state().calls)
+    }
+
+    /// The `UpdateItem` calls so far that the service has done and answered, whether or not the client received the answer.
+    /// It excludes calls that the client gave up, by a timeout or with a killed invocation.
     pub fn writes(&self) -> u64 {
         self.faults.state().updates
     }
 
-    /// The write units of the table that the calls so far have cost, done or refused by their condition: one
-    /// a write, two an item of a transaction. Items are taken to be no larger than a kilobyte; what the
-    /// indexes take is not counted.
+    /// The write units of the table that the calls so far have cost, including writes whose condition failed: one for a
+    /// write, two for each item of a transaction. It assumes items of at most a kilobyte, and excludes the indexes.
     ///
     /// AWS: [write operations](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html#write-operation-consumption).
     pub fn write_units(&self) -> u64 {
         self.faults.state().write_units
     }
 
-    /// Half the read units that the calls so far have cost: one for an item that is read eventually consistently, two
-    /// for one that is read consistently. An item, and the result of a query, is taken to be no larger than 4 KB.
+    /// Twice the read units that the calls so far have cost: one for an item that is read eventually consistently, two
+    /// for one that is read consistently. It assumes that an item, and the result of a query, has at most 4 KB.
     ///
     /// AWS: [read operations](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html#read-operation-consumption).
     pub fn half_read_units(&self) -> u64 {
         self.faults.state().half_read_units
     }
 
-    /// Lets the client's process die when the service has done this many more writes: the last one's
-    /// answer does not arrive, nor does that of any call that is under way or made later. With 0, the
-    /// process dies now.
+    /// Lets calls of this operation, like `DeleteItem`, wait until [`release`](Self::release).
+    pub fn hold(&self, operation: &'static str) {
+        self.faults.gate.send_modify(|gate| gate.held = Some(operation));
+    }
+
+    /// Waits for a call that waits.
+    pub async fn held(&self) {
+        self.faults.until(|gate| gate.is_holding).await;
+    }
+
+    /// Lets all held calls go on.
+    pub fn release(&self) {
+        self.faults.gate.send_modify(|gate| (gate.held, gate.is_holding) = (None, false));
+    }
+
+    /// Lets the client's process die when the service has done this many more writes. The answers of the last write, of
+    /// calls under way and of later calls do not arrive. With 0, the process dies now.
     ///
-    /// Writes that are under way at the time may still be done, as in life.
+    /// The service may still do writes that are under way, as on AWS.
     pub fn crash_after(&self, writes: usize) {
         let mut state = self.faults.state();
         state.crash_in = Some(writes);
@@ -111,15 +135,14 @@ impl FaultyHttp {
 
     /// Waits for the crash. The caller must then drop the invocation.
     pub async fn crashed(&self) {
-        // It fails when the sender is gone, and `self` holds that.
-        let _ = self.faults.crashed.subscribe().wait_for(|crashed| *crashed).await;
+        self.faults.until(|gate| gate.is_crashed).await;
     }
 
     /// Starts a new process: calls work again. A call that still hangs fails with a dropped connection.
     pub fn heal(&self) {
         let mut state = self.faults.state();
         state.crash_in = None;
-        self.faults.crashed.send_replace(false);
+        self.faults.gate.send_modify(|gate| gate.is_crashed = false);
     }
 }
 
@@ -141,12 +164,13 @@ impl HttpConnector for FaultyConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let Self { inner, faults, latency } = self.clone();
         HttpConnectorFuture::new(async move {
-            faults.alive().await?;
+            faults.admit(operation(&request)).await;
+            faults.ensure_running().await?;
             if !latency.is_zero() {
                 tokio::time::sleep(latency).await;
             }
             let answer = faults.call(&inner, request).await;
-            faults.alive().await?;
+            faults.ensure_running().await?;
             answer
         })
     }
@@ -156,16 +180,27 @@ impl HttpConnector for FaultyConnector {
 struct Faults {
     rates: FaultRates,
     state: Mutex<State>,
-    /// Changed under the lock of `state` only.
-    crashed: watch::Sender<bool>,
+    gate: watch::Sender<Gate>,
 }
 
-/// Says what befalls a call, by its operation and its body.
+/// Where calls wait.
+#[derive(Debug, Default)]
+struct Gate {
+    /// The process is dead. It changes under the lock of [`Faults::state`] only.
+    is_crashed: bool,
+    /// Calls of this operation wait.
+    held: Option<&'static str>,
+    /// A call waits.
+    is_holding: bool,
+}
+
+/// Picks the fault of a call by its operation and its body.
 type Hook = dyn Fn(&str, &str) -> Option<Fault> + Send + Sync;
 
 struct State {
-    draws: StdRng,
+    rng: StdRng,
     counts: FaultCounts,
+    calls: BTreeMap<String, usize>,
     updates: u64,
     write_units: u64,
     half_read_units: u64,
@@ -180,9 +215,25 @@ impl fmt::Debug for State {
 }
 
 impl Faults {
+    async fn until(&self, condition: impl FnMut(&Gate) -> bool) {
+        // It fails when the sender is gone, and `self` holds that.
+        let _ = self.gate.subscribe().wait_for(condition).await;
+    }
+
+    /// Counts a call, and waits while calls of its operation are held.
+    async fn admit(&self, operation: &str) {
+        *self.state().calls.entry(operation.to_owned()).or_default() += 1;
+        self.gate.send_if_modified(|gate| {
+            let is_held = gate.held == Some(operation);
+            gate.is_holding |= is_held;
+            is_held
+        });
+        self.until(|gate| gate.held != Some(operation)).await;
+    }
+
     async fn call(&self, inner: &SharedHttpConnector, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
         let call = Call::of(&request);
-        let fault = self.befalls(&call, &request);
+        let fault = self.pick_fault(&call, &request);
         if fault == Some(Fault::Hang) {
             return std::future::pending().await;
         }
@@ -204,8 +255,8 @@ impl Faults {
         fault.map_or(Ok(answer), |fault| self.answer(fault, &call))
     }
 
-    /// What the hook says; without an answer of its own, what is drawn.
-    fn befalls(&self, call: &Call, request: &HttpRequest) -> Option<Fault> {
+    /// The hook's fault, or a random one.
+    fn pick_fault(&self, call: &Call, request: &HttpRequest) -> Option<Fault> {
         let hook = self.state().hook.clone();
         let body = request.body().bytes().and_then(|body| str::from_utf8(body).ok()).unwrap_or_default();
         let picked = hook.and_then(|hook| hook(operation(request), body));
@@ -213,7 +264,7 @@ impl Faults {
             if *call == Call::Other {
                 return None;
             }
-            let drawn = self.state().draws.random();
+            let drawn = self.state().rng.random();
             self.rates.fault(drawn).filter(|fault| *fault != Fault::Conflict || *call != Call::Read)
         })
     }
@@ -233,7 +284,7 @@ impl Faults {
     }
 
     fn answer(&self, fault: Fault, call: &Call) -> Result<HttpResponse, ConnectorError> {
-        let is_exception = fault == Fault::Throttled && self.state().draws.random_bool(THROTTLING_EXCEPTIONS);
+        let is_exception = fault == Fault::Throttled && self.state().rng.random_bool(THROTTLING_EXCEPTIONS);
         Ok(match (fault, call) {
             (Fault::Throttled, Call::Transaction(items)) if is_exception => canceled("ThrottlingError", *items),
             (Fault::Throttled, Call::Transaction(items)) => canceled("ProvisionedThroughputExceeded", *items),
@@ -265,18 +316,16 @@ impl Faults {
     fn crash_if_due(&self, state: &mut State) {
         if state.crash_in == Some(0) {
             state.crash_in = None;
-            self.crashed.send_replace(true);
+            self.gate.send_modify(|gate| gate.is_crashed = true);
         }
     }
 
-    /// Hangs in a dead process.
-    async fn alive(&self) -> Result<(), ConnectorError> {
-        let crashed = *self.crashed.borrow();
-        if !crashed {
+    /// Hangs while the process is dead, and fails when the next one starts.
+    async fn ensure_running(&self) -> Result<(), ConnectorError> {
+        if !self.gate.borrow().is_crashed {
             return Ok(());
         }
-        // It fails when the sender is gone, and `self` holds that.
-        let _ = self.crashed.subscribe().wait_for(|crashed| !crashed).await;
+        self.until(|gate| !gate.is_crashed).await;
         Err(dropped())
     }
 
@@ -285,7 +334,7 @@ impl Faults {
     }
 }
 
-/// A call, as far as its faults and its costs depend on it.
+/// The kind of a call, which its faults and its costs depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     /// `UpdateItem`.
@@ -295,7 +344,7 @@ enum Call {
     /// A transaction, with the number of its items.
     Transaction(usize),
     Read,
-    /// It meets no faults but those that a hook picks.
+    /// Only a hook picks its faults.
     Other,
 }
 

@@ -23,7 +23,7 @@ struct Service {
 impl Service {
     async fn start() -> Self {
         let embedded = EmbeddedDynamoDb::start(None).await.unwrap();
-        let direct = client::dynamodb(&sdk_config(embedded.endpoint(), FaultyHttp::new(FaultRates::default(), 0)));
+        let direct = client::dynamodb(&sdk_config(embedded.endpoint(), FaultyHttp::undisturbed()));
         table::create(&direct, TABLE).await.unwrap();
         Self { embedded, direct }
     }

@@ -14,84 +14,58 @@ fn name(entity: &str) -> SnapshotName {
 
 /// Two snapshots: 3 tokens in one event, and 5 and 7 tokens in two.
 fn truth() -> UsageTotals {
-    let mut books = UsageTotals::default();
-    books.add_event(&name("alice"));
-    books.add_tokens(&name("alice"), "rpm", 3);
+    let mut totals = UsageTotals::default();
+    totals.add_event(&name("alice"));
+    totals.add_tokens(&name("alice"), "rpm", 3);
     for (limit, tokens) in [("rpm", 5), ("tpm", 7)] {
-        books.add_event(&name("bob"));
-        books.add_tokens(&name("bob"), limit, tokens);
+        totals.add_event(&name("bob"));
+        totals.add_tokens(&name("bob"), limit, tokens);
     }
-    books
+    totals
 }
 
-/// `expect` holds the snapshots that differ from the truth once the books are changed.
+/// After a change, exactly the snapshots of `expect` differ from the truth.
 fn check(change: impl FnOnce(&mut UsageTotals), expect: &[&str]) {
-    let mut books = truth();
-    change(&mut books);
-    let differences = books.differences(&truth());
+    let mut totals = truth();
+    change(&mut totals);
+    let differences = totals.differences(&truth());
     let named: Vec<_> = differences.iter().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(named, expect, "{differences:?}");
-    // What one side has too much, the other has too little.
-    assert_eq!(truth().differences(&books).len(), expect.len());
+    // The comparison is symmetric.
+    assert_eq!(truth().differences(&totals).len(), expect.len());
 }
 
 #[test]
-fn equal_books_do_not_differ() {
+fn every_difference_is_found() {
+    let (alice, bob, carol) = (name("alice"), name("bob"), name("carol"));
     check(|_| {}, &[]);
-}
-
-#[test]
-fn one_token_is_a_difference() {
-    check(|books| books.add_tokens(&name("bob"), "rpm", 1), &["bob"]);
-    check(|books| books.add_tokens(&name("bob"), "rpm", -1), &["bob"]);
-}
-
-#[test]
-fn a_token_of_another_limit_is_a_difference() {
-    let change = |books: &mut UsageTotals| {
-        books.add_tokens(&name("bob"), "rpm", -1);
-        books.add_tokens(&name("bob"), "tpm", 1);
+    check(|totals| totals.add_tokens(&bob, "rpm", 1), &["bob"]);
+    check(|totals| totals.add_tokens(&bob, "rpm", -1), &["bob"]);
+    let moves_a_token = |totals: &mut UsageTotals| {
+        totals.add_tokens(&bob, "rpm", -1);
+        totals.add_tokens(&bob, "tpm", 1);
     };
-    check(change, &["bob"]);
-}
-
-#[test]
-fn one_event_is_a_difference() {
-    check(|books| books.add_event(&name("alice")), &["alice"]);
-}
-
-#[test]
-fn a_missing_snapshot_is_a_difference() {
-    check(|books| drop(books.0.remove(&name("alice"))), &["alice"]);
-    check(|books| books.0.clear(), &["alice", "bob"]);
-}
-
-#[test]
-fn an_extra_snapshot_is_a_difference() {
-    check(|books| books.add_tokens(&name("carol"), "rpm", 1), &["carol"]);
-    check(|books| books.add_event(&name("carol")), &["carol"]);
-}
-
-#[test]
-fn the_same_usage_of_another_hour_is_two_differences() {
-    let change = |books: &mut UsageTotals| {
-        let usage = books.0.remove(&name("alice")).unwrap();
-        books.0.insert(SnapshotName { start: "2026-01-01T15:00:00Z".to_owned(), ..name("alice") }, usage);
+    check(moves_a_token, &["bob"]);
+    check(|totals| totals.add_event(&alice), &["alice"]);
+    check(|totals| drop(totals.0.remove(&alice)), &["alice"]);
+    check(|totals| totals.0.clear(), &["alice", "bob"]);
+    check(|totals| totals.add_tokens(&carol, "rpm", 1), &["carol"]);
+    check(|totals| totals.add_event(&carol), &["carol"]);
+    let moves_an_hour = |totals: &mut UsageTotals| {
+        let usage = totals.0.remove(&alice).unwrap();
+        totals.0.insert(SnapshotName { start: "2026-01-01T15:00:00Z".to_owned(), ..alice.clone() }, usage);
     };
-    check(change, &["alice", "alice"]);
+    check(moves_an_hour, &["alice", "alice"]);
+    // No entry and zero are the same.
+    check(|totals| totals.add_tokens(&alice, "tpm", 0), &[]);
+    check(|totals| totals.add_tokens(&carol, "rpm", 0), &[]);
 }
 
 #[test]
-fn no_entry_and_zero_are_the_same() {
-    check(|books| books.add_tokens(&name("alice"), "tpm", 0), &[]);
-    check(|books| books.add_tokens(&name("carol"), "rpm", 0), &[]);
-}
-
-#[test]
-fn a_difference_tells_both_sides() {
-    let mut books = truth();
-    books.add_tokens(&name("alice"), "rpm", 1);
-    let differences = books.differences(&truth()).join("\n");
+fn a_difference_shows_both_sides() {
+    let mut totals = truth();
+    totals.add_tokens(&name("alice"), "rpm", 1);
+    let differences = totals.differences(&truth()).join("\n");
     for part in ["alice api hourly 2026-01-01T14:00:00Z", "holds", "\"rpm\": 4", "truth is", "\"rpm\": 3"] {
         assert!(differences.contains(part), "{differences:?} does not say {part:?}");
     }
@@ -124,7 +98,7 @@ fn snapshot(sk: &str) -> Item {
 }
 
 async fn read(items: impl IntoIterator<Item = Item>) -> anyhow::Result<UsageTotals> {
-    let services = Services::embedded(None, "books").await?;
+    let services = Services::embedded(None, "usage-totals").await?;
     for item in items {
         let item = item.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         services.dynamodb.put_item().table_name(&services.table).set_item(Some(item)).send().await?;
@@ -132,7 +106,7 @@ async fn read(items: impl IntoIterator<Item = Item>) -> anyhow::Result<UsageTota
     UsageTotals::read(&services.dynamodb, &services.table).await
 }
 
-/// `expect` holds what the message must say.
+/// The error message must contain the parts in `expect`.
 async fn check_refused(items: impl IntoIterator<Item = Item>, expect: &[&str]) {
     let message = format!("{:#}", read(items).await.unwrap_err());
     for part in expect {
@@ -146,9 +120,9 @@ const SK: &str = "#USAGE#api#2026-01-01T14:00:00Z";
 async fn snapshots_are_read_and_other_items_are_not() {
     let mut bucket = snapshot("#STATE");
     bucket.push(("b_rpm_tc", number("0.5")));
-    let books = read([snapshot(SK), bucket]).await.unwrap();
+    let totals = read([snapshot(SK), bucket]).await.unwrap();
     let usage = Usage { events: 1, tokens: BTreeMap::from([("rpm".to_owned(), 3)]) };
-    assert_eq!(books, UsageTotals(BTreeMap::from([(name("alice"), usage)])));
+    assert_eq!(totals, UsageTotals(BTreeMap::from([(name("alice"), usage)])));
 }
 
 #[tokio::test]
@@ -159,7 +133,7 @@ async fn a_fractional_counter_is_refused() {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_nobody_is_refused() {
+async fn a_snapshot_without_an_entity_is_refused() {
     let item = snapshot(SK).into_iter().filter(|(name, _)| *name != "entity_id").collect();
     check_refused([item], &["entity_id"]).await;
 }

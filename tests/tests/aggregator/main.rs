@@ -1,0 +1,5 @@
+//! `rate-aggregator` over a real bucket.
+
+mod jobs;
+mod reading;
+mod summary;

@@ -1,6 +1,0 @@
-//! Events, as the function handles them over a real table.
-
-mod conditions;
-mod deletion;
-mod early;
-mod strays;
