@@ -17,7 +17,7 @@ use tidegate_domain::{
     state::{BucketImage, BucketState, ShardCount},
     time::EpochMillis,
 };
-use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};
+use tidegate_lambda::process::{Diagnostic, Invocation, diagnostic};
 use tokio::time::Instant;
 
 use crate::{

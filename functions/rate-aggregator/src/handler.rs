@@ -17,7 +17,7 @@ use tidegate_domain::{
     rates::{Pace, wait},
     time::EpochMillis,
 };
-use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};
+use tidegate_lambda::process::{Diagnostic, Invocation, diagnostic};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tidegate_aws::event::BusEvent;
 use tidegate_domain::time::EpochMillis;
-use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};
+use tidegate_lambda::process::{Diagnostic, Invocation, diagnostic};
 use tokio::time::Instant;
 
 use crate::{

@@ -15,8 +15,7 @@ use tidegate_aws::{
     tokens::{Page, SEGMENTS},
 };
 use tidegate_domain::{
-    rotation::turn,
-    sweep::{self, Reason, Removal, Removals, Resource, Token},
+    sweep::{self, Reason, Removal, Removals, Resource, Token, turn},
     time::EpochMillis,
 };
 use tokio::time::Instant;

@@ -5,7 +5,7 @@ use tidegate_aws::{
     batch::{self, Batch, answer, park_all},
     stream::StreamEvent,
 };
-use tidegate_lambda::invocation::{Diagnostic, Invocation, diagnostic};
+use tidegate_lambda::process::{Diagnostic, Invocation, diagnostic};
 use tokio::time::Instant;
 
 use crate::{

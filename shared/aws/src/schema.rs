@@ -14,9 +14,7 @@
 //!
 //! Every partition key begins with a namespace's id and a `/`; no name holds a `#`.
 
-pub mod rates;
 mod table;
-pub mod tokens;
 
 use tidegate_domain::bucket::{Limit, Shard};
 
@@ -75,4 +73,95 @@ pub(crate) fn snapshot_overdrawn(limit: &Limit<'_>) -> String {
 /// The attribute of a snapshot that holds a bucket shard's watermark.
 pub(crate) fn snapshot_watermark(shard: Shard) -> String {
     format!("{}{shard}", snapshot::WATERMARK)
+}
+
+pub mod tokens {
+    //! The token tables: their attributes, and how their names are made up. Their client is rate-limiter-py.
+    //!
+    //! | table | partition key | sort key | index |
+    //! |---|---|---|---|
+    //! | non-fungible tokens, with TTL | [`RESOURCE_COORDINATE`] | [`RESERVATION_ID`] | by [`RESOURCE_ID`] |
+    //! | fungible tokens | [`RESOURCE_NAME`] | [`ACCOUNT_ID`] | |
+    //! | limits | [`RESOURCE_NAME`] | [`ACCOUNT_ID`] | by `SERVICE_NAME` |
+    //!
+    //! Non-fungible tokens stand each for one resource that runs, such as a cluster; fungible ones are all alike.
+
+    /// What a token is for, and whose it is: `{resourceName}:{accountId}`.
+    pub const RESOURCE_COORDINATE: &str = "resourceCoordinate";
+    /// The reservation that became the token: a random UUID.
+    pub const RESERVATION_ID: &str = "reservationId";
+    /// The resource that holds the token; of a reservation, its own id.
+    pub const RESOURCE_ID: &str = "resourceId";
+    /// When a token expires, in epoch **seconds**: the TTL attribute.
+    pub const EXPIRATION_TIME: &str = "expirationTime";
+    /// What is limited. Missing in a token that was written after its reservation was deleted.
+    pub const RESOURCE_NAME: &str = "resourceName";
+    /// Whose limit it is. Missing in a token that was written after its reservation was deleted.
+    pub const ACCOUNT_ID: &str = "accountId";
+    /// The service that a limit belongs to.
+    pub(crate) const SERVICE_NAME: &str = "serviceName";
+
+    /// What the clients put behind a base name to name the table of non-fungible tokens.
+    pub const NON_FUNGIBLE: &str = "non-fungible-tokens";
+    /// What the clients put behind a base name to name the table of fungible tokens.
+    pub(crate) const FUNGIBLE: &str = "fungible-tokens";
+    /// What the clients put behind a base name to name the table of limits.
+    pub const LIMITS: &str = "limits";
+    /// What the clients put behind a base name to name the index by service.
+    pub(crate) const SERVICE_INDEX: &str = "limits-service-index";
+    /// What the clients put behind a base name to name the index by resource.
+    pub const RESOURCE_INDEX: &str = "resource-index";
+
+    /// The name that the clients make of a base name.
+    pub fn name(base: &str, suffix: &str) -> String {
+        let separator = if base.ends_with('-') { "" } else { "-" };
+        format!("{base}{separator}{suffix}")
+    }
+}
+
+pub mod rates {
+    //! The worker-rate files, JSON objects in S3: their fields, and how their keys are made up. Their client is Bulk
+    //! Executor's `DistributedDynamoDBMonitorWorker`.
+    //!
+    //! | object | fields |
+    //! |---|---|
+    //! | `{prefix}worker-{worker_id}.json`, a report | [`WORKER_ID`], [`TIMESTAMP`], [`READ_RATE`], [`WRITE_RATE`] |
+    //! | `{prefix}summary.json`, the summary | [`TIMESTAMP`], `AGGREGATED_READ_RATE` to `AGGREGATION_TIME_UTC`; ours from `STALE_WORKERS` on |
+    //!
+    //! A prefix ends in [`SEPARATOR`].
+
+    /// Who reports. It is not looked at.
+    pub const WORKER_ID: &str = "worker_id";
+    /// When it was written, in seconds since the epoch, a float.
+    pub const TIMESTAMP: &str = "timestamp";
+    /// Read capacity units a second, a float.
+    pub const READ_RATE: &str = "read_rate";
+    /// Write capacity units a second, a float.
+    pub const WRITE_RATE: &str = "write_rate";
+
+    /// What the fleet reads.
+    pub(crate) const AGGREGATED_READ_RATE: &str = "aggregated_read_rate";
+    pub(crate) const AGGREGATED_WRITE_RATE: &str = "aggregated_write_rate";
+    /// How many workers were summed up.
+    pub(crate) const ACTIVE_WORKERS: &str = "active_workers";
+    /// When, for a person to read.
+    pub(crate) const AGGREGATION_TIME_UTC: &str = "aggregation_time_utc";
+    /// Ours: how many workers have not reported lately.
+    pub(crate) const STALE_WORKERS: &str = "stale_workers";
+    /// Ours: how many workers' reports are invalid.
+    pub(crate) const REJECTED_WORKERS: &str = "rejected_workers";
+    /// Ours: the time between two summaries.
+    pub const INTERVAL_SECONDS: &str = "interval_seconds";
+    /// Ours: the number of the summary, one more than the number of the previous summary.
+    pub const SEQUENCE: &str = "sequence";
+
+    /// The summary's name under a prefix, if nothing else is said.
+    pub const SUMMARY: &str = "summary.json";
+    /// What ends a prefix.
+    pub const SEPARATOR: &str = "/";
+
+    /// The key of a worker's report.
+    pub fn worker_key(prefix: &str, worker: &str) -> String {
+        format!("{prefix}worker-{worker}.json")
+    }
 }

@@ -12,7 +12,6 @@
 //! | [`redrive`] | whether to count a record that was parked or discarded |
 //! | [`refill`] | what has accrued in a bucket, and whether a write of it pays |
 //! | [`repair`] | aligns shards with shard 0, and moves tokens to a dry shard |
-//! | [`rotation`] | which items each run of a schedule takes |
 //! | [`sequence`] | [`sequence::Position`]: the order of a table's records, also across its streams |
 //! | [`split`] | creates the missing shards of a bucket in one transaction |
 //! | [`state`] | [`state::BucketState`]: a whole bucket item, and a shard's share of a limit |
@@ -82,7 +81,6 @@ pub mod rates;
 pub mod redrive;
 pub mod refill;
 pub mod repair;
-pub mod rotation;
 pub mod sequence;
 pub mod split;
 pub mod state;

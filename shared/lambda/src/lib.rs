@@ -2,14 +2,12 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`process`] | [`process::run`]: one invocation after the other, until Lambda ends the process |
-//! | [`invocation`] | [`invocation::Invocation`]: an event, its time, and its metrics |
+//! | [`process`] | [`process::run`]: one [`process::Invocation`] after the other, until Lambda ends the process |
 //! | [`telemetry`] | logs, metrics, the line of a panic; [`report!`] declares what an invocation counts |
 //!
 //! Functions use the Lambda runtime only through this crate, so that the same rules hold for all of them: a panic fails
 //! its invocation and the process lives, every line names its invocation, and when the process ends nothing waits to be
 //! written.
 
-pub mod invocation;
 pub mod process;
 pub mod telemetry;

@@ -6,8 +6,7 @@ use std::io;
 use metrique::{unit::Count, unit_of_work::metrics};
 use serde::Deserialize;
 use tidegate_lambda::{
-    invocation::{Diagnostic, Invocation, diagnostic},
-    process,
+    process::{self, Diagnostic, Invocation, diagnostic},
     telemetry::Telemetry,
 };
 

@@ -16,8 +16,7 @@ use tidegate_sandbox::{
 use tokio::process::Child;
 
 use crate::{
-    cpu_quota::CpuQuota,
-    meter::Meter,
+    meter::{CpuQuota, Meter},
     report::{memory, table},
 };
 

@@ -13,12 +13,11 @@
 //! | module | holds |
 //! |---|---|
 //! | `aws_stub` | an AWS endpoint that accepts and counts every call |
-//! | `cpu_quota` | the CPU time of a function with so much memory |
 //! | `hot_bucket` | stream records of one bucket, as a client's writes cause them |
 //! | `events` | the batches: stream records, messages of ended clusters, or a file |
 //! | `fleet` | the rate aggregator by the size of its fleet, on the embedded S3 |
 //! | `function` | the process: its environment, its start, its end |
-//! | `meter` | CPU time and memory of a process, from `/proc` |
+//! | `meter` | CPU time and memory of a process, from `/proc`, and a limit on its CPU time |
 //! | `measure` | the order of starts and invocations, and what was measured |
 //! | `report` | the table |
 //!
@@ -27,7 +26,6 @@
 #![cfg(target_os = "linux")]
 
 mod aws_stub;
-mod cpu_quota;
 mod events;
 mod fleet;
 mod function;
