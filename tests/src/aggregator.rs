@@ -40,7 +40,7 @@ impl AggregatorScene {
         Self::with(&[]).await
     }
 
-    /// The same with these variables beside those that are required.
+    /// The same with these variables.
     pub async fn with(variables: &[(&str, &str)]) -> anyhow::Result<Self> {
         let s3 = EmbeddedS3::start(None).await?;
         s3.bucket().set_time(time(NOW));
@@ -103,8 +103,9 @@ pub fn summary(bucket: &Bucket, prefix: &str) -> anyhow::Result<Value> {
 }
 
 fn process(s3: &EmbeddedS3, variables: &[(&str, &str)]) -> anyhow::Result<RateAggregator> {
-    let required = [("BUCKET", BUCKET), ("PREFIX", PREFIX), ("S3_FORCE_PATH_STYLE", "true")];
-    let lookup = |name: &str| variables.iter().chain(&required).find(|(key, _)| *key == name);
+    // Few calls at the same time: on a busy machine, each of a hundred would take longer than an attempt may.
+    let defaults = [("BUCKET", BUCKET), ("PREFIX", PREFIX), ("S3_FORCE_PATH_STYLE", "true"), ("MAX_CONCURRENCY", "16")];
+    let lookup = |name: &str| variables.iter().chain(&defaults).find(|(key, _)| *key == name);
     let config = Config::read(|name| lookup(name).map(|(_, value)| (*value).to_owned()))?;
     let sdk = sdk_config(&s3.endpoint(), FaultyHttp::undisturbed());
     let files =
