@@ -230,7 +230,7 @@ pub fn messages(records: &Value) -> anyhow::Result<Vec<Message>> {
     }
 }
 
-/// The messages that come again.
+/// The ids of the messages to be delivered again.
 pub fn failures(handled: &Handled) -> Vec<&str> {
     let answer = handled.answer.as_ref().expect("an answer");
     answer.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect()

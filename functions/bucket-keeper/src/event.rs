@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_a_batch_or_a_call_for_repair() {
+    fn an_event_is_a_batch_or_a_repair() {
         assert!(matches!(serde_json::from_str(r#"{"action": "repair"}"#), Ok(Event::Repair)));
         let batch = r#"{"Records": [{"any": 1}, 7]}"#;
         assert!(matches!(serde_json::from_str(batch), Ok(Event::Batch(StreamEvent { records })) if records.len() == 2));

@@ -65,7 +65,10 @@ impl BucketKeeper {
     pub async fn handle(&self, event: &StreamEvent, now: EpochMillis, deadline: Instant) -> Handled {
         let batch = match Batch::<BucketImage<'_>>::decode(event) {
             Ok(batch) => batch,
-            Err(error) => return Handled { report: KeeperReport::default(), answer: Err(error.into()) },
+            Err(error) => {
+                let report = KeeperReport { records: event.records.len(), ..KeeperReport::default() };
+                return Handled { report, answer: Err(error.into()) };
+            }
         };
         let mut report = KeeperReport {
             records: event.records.len(),
@@ -108,8 +111,8 @@ impl BucketKeeper {
         (report, kept)
     }
 
-    /// Refills come first: they are short, and a shard that has run dry shows up in no later batch. All refills of a bucket
-    /// share one time, so that a throttled bucket of many shards does not block the others.
+    /// Refills come first: they are short, and a shard that has run dry shows up in no later batch. No refill of a bucket
+    /// starts after two seconds, so that a throttled bucket of many shards does not block the others.
     async fn keep_bucket(
         &self,
         group: &Group<'_>,

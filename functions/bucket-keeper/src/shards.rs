@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use crate::{BucketKeeper, report::KeeperReport};
 
-/// The most time for one refill. Later, it is of no use.
+/// The most time for one refill. A later refill no longer helps.
 pub(crate) const REFILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The most time for one bucket's shards. A hot bucket whose transaction keeps losing must not block its stream shard:
@@ -34,8 +34,8 @@ const SHARDS_TIMEOUT: Duration = Duration::from_secs(2);
 /// try exposes the clients' writes to conflicts.
 const TRIES: usize = 3;
 
-/// One batch in so many that shows shard 0 of a sharded bucket looks whether the bucket is registered: it may be
-/// older than the keeper.
+/// One in this many batches that show shard 0 of a sharded bucket checks the registry, because the bucket may be older
+/// than the keeper.
 const LOOK_UP_EVERY: u64 = 64;
 
 impl BucketKeeper {

@@ -40,7 +40,7 @@ async fn a_batch_and_a_repair_are_answered() {
 }
 
 #[tokio::test]
-async fn an_unknown_event_is_an_error_and_the_process_lives() {
+async fn the_process_survives_an_unknown_event() {
     let mut function = start(&[]).await;
     function.check_failure(&json!({"action": "rapair"}), &["\"rapair\"", "\"repair\""]).await;
     function.check_failure(&json!({"hello": 1}), &["Records", "action"]).await;
@@ -51,7 +51,7 @@ async fn an_unknown_event_is_an_error_and_the_process_lives() {
 }
 
 #[tokio::test]
-async fn the_log_is_json_and_tells_which_invocation_a_poison_record_was_in() {
+async fn the_log_names_the_invocation_of_poison() {
     let mut function = start(&[("AWS_LAMBDA_LOG_LEVEL", "WARN")]).await;
     let event_with_poison = event("malformed-among-good.json");
     let sequence = &event_with_poison["Records"][1]["dynamodb"]["SequenceNumber"];

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_a_schedules_or_asks_for_one_aggregation() {
+    fn an_event_is_a_schedule_or_once() {
         check("{}", Event::Schedule);
         check(r#"{"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}"#, Event::Schedule);
         check(r#"{"action": "once"}"#, Event::Once);

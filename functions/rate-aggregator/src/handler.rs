@@ -68,7 +68,7 @@ impl RateAggregator {
                 return Aggregation { jobs: Vec::new(), resting: 0, error: Some(error) };
             }
         };
-        // What another aggregation has taken is not here: that costs reading, nothing else.
+        // A concurrent aggregation may hold a job's cache. This one then reads the files again.
         let mut known = mem::take(&mut *self.jobs.lock().unwrap_or_else(PoisonError::into_inner));
         let jobs = prefixes.into_iter().map(|prefix| (known.remove(&prefix).unwrap_or_default(), prefix));
         let (resting, due): (Vec<_>, Vec<_>) = jobs.partition(|(job, _)| job.rests(began));

@@ -27,7 +27,7 @@ use crate::{
 /// How many rejected reports an aggregation names in the log, and how many that could not be read.
 const NAMED: usize = 5;
 
-/// A report that takes longer, with all attempts, is given up, so that its place is another's.
+/// A read that takes longer, with all attempts, is abandoned, so that another read can start.
 const LONGEST_GET: Duration = Duration::from_secs(2);
 
 /// What the process remembers of a job. Without it, the function fetches unchanged reports, does not count reports that it
@@ -66,7 +66,7 @@ pub(crate) async fn aggregate(context: Context<'_>, prefix: &str, job: &mut Job)
     let started = Instant::now();
     let (tally, report) = (Tally::default(), AggregationReport::default());
     let writes = LastWrites::default();
-    let mut reader = JobReader { context, prefix, tally, report, writes, named: 0, unread: None };
+    let mut reader = JobReader { context, prefix, tally, report, writes, named: 0, first_error: None };
     let read = reader.read(&mut job.memory).await;
     job.memory.end_listing(read.is_ok());
     let Context { files, may_rest, cutoff, interval, began, times, .. } = context;
@@ -100,8 +100,8 @@ struct JobReader<'a> {
     /// When the reports and the summary that are there were written.
     writes: LastWrites,
     named: usize,
-    /// Why the first report that could not be read could not.
-    unread: Option<CallError>,
+    /// The error of the first report that could not be read.
+    first_error: Option<CallError>,
 }
 
 impl JobReader<'_> {
@@ -112,7 +112,7 @@ impl JobReader<'_> {
         loop {
             let page = within(times.read_by, files.objects(self.prefix, after)).await?;
             self.report.pages += 1;
-            fetch.extend(self.known(page.entries, memory));
+            fetch.extend(self.count_known(page.entries, memory));
             after = page.next;
             if after.is_none() {
                 break;
@@ -128,11 +128,11 @@ impl JobReader<'_> {
         Ok(())
     }
 
-    /// What all of them come to, now that they are read, unless too many are not.
+    /// Returns the sums. Fails if too many reports could not be read.
     fn sum(&mut self) -> Result<Tally, AggregationError> {
         self.report.judged(&self.tally);
         let (active, unknown) = (self.tally.active, self.report.unknown);
-        match self.unread.take() {
+        match self.first_error.take() {
             Some(source) if !is_complete_enough(active, unknown) => {
                 Err(AggregationError::Unread { unknown, workers: active + unknown, source })
             }
@@ -143,8 +143,8 @@ impl JobReader<'_> {
         }
     }
 
-    /// Counts what need not be fetched, and returns the rest.
-    fn known(&mut self, listed: Vec<Listed>, memory: &mut Memory) -> Vec<Listed> {
+    /// Counts reports whose content is known. Returns those to fetch.
+    fn count_known(&mut self, listed: Vec<Listed>, memory: &mut Memory) -> Vec<Listed> {
         let Context { files, began, cutoff, .. } = self.context;
         let summary = files.summary_key(self.prefix);
         let mut fetch = Vec::new();
@@ -171,8 +171,8 @@ impl JobReader<'_> {
         fetch
     }
 
-    /// Counts what was fetched. If it did not come, what the worker said before may still count; if that is stale, it
-    /// is not known whether the worker is.
+    /// Counts a report that was fetched. If the read failed, the last known report counts while it is fresh. If that is
+    /// stale, the worker counts as unknown.
     fn fetched(&mut self, listed: &Listed, fetched: Result<Fetched, CallError>, memory: &mut Memory) {
         self.report.gets += 1;
         match fetched {
@@ -195,7 +195,7 @@ impl JobReader<'_> {
                     Some(judgement) => self.count(&listed.key, judgement),
                     None => self.report.unknown += 1,
                 }
-                self.unread.get_or_insert(error);
+                self.first_error.get_or_insert(error);
             }
         }
     }

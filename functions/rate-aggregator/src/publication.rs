@@ -72,7 +72,7 @@ pub(crate) async fn publish(
             let object = within(deadline, files.summary(prefix)).await?;
             let text = object.as_ref().map(|object| object.text.clone());
             let stored = LastSummary { summary: object.map(|object| (object.tag, text::previous(&object.text))) };
-            // The answer to a write was lost, and the write was made again.
+            // The stored text is ours: an earlier attempt succeeded, but its response was lost.
             if tried.is_some() && text == tried {
                 *last = Some(stored);
                 return Ok(SummaryOutcome::Published { sequence: summary.sequence });
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_aggregation_ends_before_the_next_one_and_with_the_invocation() {
+    fn deadlines_fit_interval_and_invocation() {
         let check = |interval, left, read, write| {
             let start = Instant::now();
             let [interval, left, read, write] = [interval, left, read, write].map(Duration::from_millis);

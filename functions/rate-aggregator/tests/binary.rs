@@ -157,7 +157,7 @@ async fn what_hangs_is_given_up() {
 
 /// A report hangs, and so does the summary: both are given up in time to answer.
 #[tokio::test]
-async fn it_never_overruns() {
+async fn an_invocation_ends_in_time() {
     let s3 = EmbeddedS3::start(None).await.unwrap();
     let now = clock::now().unwrap();
     for worker in 0..10 {
@@ -182,7 +182,7 @@ async fn it_never_overruns() {
 }
 
 #[tokio::test]
-async fn jobs_are_found_and_one_that_fails_is_named() {
+async fn a_failed_job_is_named() {
     let s3 = EmbeddedS3::start(None).await.unwrap();
     fleet(&s3, "fleet/a/");
     fleet(&s3, "fleet/b/");
@@ -198,7 +198,7 @@ async fn jobs_are_found_and_one_that_fails_is_named() {
 }
 
 #[tokio::test]
-async fn a_stray_is_an_error_and_the_process_lives() {
+async fn the_process_survives_a_stray_event() {
     let s3 = EmbeddedS3::start(None).await.unwrap();
     let mut function = start(RuntimeApi::start().await.unwrap(), &s3, &[]).await;
     function.check_failure(&event("unknown-action.json"), &["\"twice\"", "\"once\""]).await;

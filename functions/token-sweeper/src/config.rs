@@ -15,7 +15,7 @@ pub struct Config {
     pub table: String,
     /// `NON_FUNGIBLE_RES_INDEX`, or `LIMITER_TABLES_BASE_NAME` with `-resource-index`. One is required.
     pub index: String,
-    /// `EVENT_PROCESSORS`: see [`Processors::parse`]. Without it, the built-in ones. `GLUE_MAX_RETRIES`: see
+    /// `EVENT_PROCESSORS`: see [`Processors::overridden_by`]. Without it, the built-in ones. `GLUE_MAX_RETRIES`: see
     /// [`Processors::with_glue_retries`]; no default, because no failure of a Glue job ends it then.
     pub processors: Processors,
     /// `MISSING_TOKEN_GRACE_SECONDS`: how long after a resource's end its token may still be written. Default 120.

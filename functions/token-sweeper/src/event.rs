@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_told_why() {
+    fn invalid_messages_say_why() {
         check_no_event(json!(7), "the message is from null: expected one from \"aws:sqs\"");
         check_no_event(
             json!({"eventSource": "aws:s3", "body": "{}"}),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_reported_by_its_id_or_not_at_all() {
+    fn failures_are_reported_by_id() {
         let messages = |ids: &[Value]| ids.iter().map(|id| Message(json!({"messageId": id}))).collect::<Vec<_>>();
         let check = |ids: &[Value], expect: Result<Value, Unreportable>| {
             let answer = BatchAnswer::of(&messages(ids));

@@ -30,8 +30,8 @@ const CLUSTERS: NonZeroUsize = NonZeroUsize::new(300).unwrap();
 /// After so many failed calls in a row, a reconcile asks EMR for no more clusters.
 const MOST_FAILED_IN_A_ROW: usize = 3;
 
-/// The time from one reconcile to the next. The clock numbers them, so that each takes its turn although none remembers
-/// another.
+/// The time from one reconcile to the next. The number of a run is computed from the clock, so that successive
+/// runs cover different parts without shared state.
 pub const INTERVAL: Duration = Duration::from_mins(15);
 
 /// The most tokens that an answer lists, because a response may have 6 MB.
@@ -82,7 +82,7 @@ impl TokenSweeper {
     pub async fn reconcile(&self, now: EpochMillis, deadline: Instant) -> Reconciled {
         let mut run = Reconciled { report: SweepReport::default(), complete: false, decided: Vec::new(), error: None };
         let began = Instant::now();
-        // Neither reading nor asking takes the time of what follows it.
+        // Reading gets half of the time, asking EMR three quarters of the rest, and deleting what is left.
         let until = match self.clusters {
             Some(_) => began + deadline.saturating_duration_since(began) / 2,
             None => deadline,

@@ -73,7 +73,7 @@ tidegate_lambda::report! {
         clusters_asked,
         /// Clusters that it does not know: their tokens stay until they expire.
         clusters_unknown,
-        /// Times that it did not answer; it was not asked for others then.
+        /// Calls to EMR that failed. After three in a row, the reconcile asks for no more clusters.
         clusters_failed,
         /// Reconciles that did not finish: time was up, or a call failed.
         incomplete,

@@ -72,7 +72,7 @@ fn response(decision: &str, why: &str, deleted: usize) -> Value {
 }
 
 #[tokio::test]
-async fn an_end_takes_its_tokens_and_is_told() {
+async fn an_end_deletes_its_tokens() {
     let mut function = start(&[]).await;
     put(&function, "r-1", CLUSTER, 60).await;
     put(&function, "r-2", CLUSTER, 60).await;
@@ -85,7 +85,7 @@ async fn an_end_takes_its_tokens_and_is_told() {
 }
 
 #[tokio::test]
-async fn a_batch_is_answered_with_the_messages_that_come_again() {
+async fn the_answer_names_failed_messages() {
     let mut function = start(&[("MISSING_TOKEN_GRACE_SECONDS", "4000000000")]).await;
     put(&function, "r-1", CLUSTER, 60).await;
     let batch = event("batch-with-strays.json");
@@ -97,7 +97,7 @@ async fn a_batch_is_answered_with_the_messages_that_come_again() {
 }
 
 #[tokio::test]
-async fn all_kinds_of_events_in_a_batch_are_done_with() {
+async fn a_batch_handles_all_kinds_of_events() {
     let mut function = start(&[]).await;
     put(&function, "r-1", CLUSTER, 60).await;
     function.check(&event("batch.json"), failures(&[])).await;
@@ -128,7 +128,7 @@ async fn a_dry_run_deletes_nothing() {
 }
 
 #[tokio::test]
-async fn a_stray_is_an_error_and_the_process_lives() {
+async fn the_process_survives_a_stray_event() {
     let mut function = start(&[]).await;
     function.check_failure(&event("unknown-source.json"), &["no processor", "\"my.jobs\""]).await;
     function.check_failure(&event("without-source.json"), &["no source"]).await;
@@ -142,7 +142,7 @@ async fn a_stray_is_an_error_and_the_process_lives() {
 }
 
 #[tokio::test]
-async fn the_log_is_json_and_tells_what_was_decided_on_each_message_and_why() {
+async fn each_decision_is_logged_with_its_reason() {
     let mut function = start(&[]).await;
     put(&function, "r-1", CLUSTER, 60).await;
     let batch = event("batch-with-strays.json");

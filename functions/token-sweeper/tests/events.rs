@@ -55,7 +55,7 @@ fn events_that_are_no_ends() {
 
 /// Of the same run as `glue-job-failed.json`, whose token lives until then.
 #[test]
-fn the_end_of_a_retry_is_that_of_its_run() {
+fn a_retry_ends_its_original_run() {
     let processors = Processors::built_in().unwrap();
     let (first, retry) = (event("glue-job.json").unwrap(), event("glue-job-retried.json").unwrap());
     assert_ne!(first.json()["detail"]["jobRunId"], retry.json()["detail"]["jobRunId"]);

@@ -38,9 +38,9 @@ impl UsageRollup {
         let poster = self.poster(event, deadline);
         let mut result = BatchResult::of(event, &batch);
 
-        // Usage that follows a poison record is counted only when that is parked. Otherwise it would raise watermarks
-        // past the record, which would pass for counted once it can be decoded. In turn, poison is parked only when all
-        // before it is posted. Otherwise it would be delivered and parked again.
+        // Changes after a poison record are posted only after it is parked. Otherwise the watermark would rise above the
+        // record, and a later redrive would skip it. Poison is parked only after all changes before it are posted.
+        // Otherwise it would be delivered and parked again.
         result += poster.post(batch.before_poison()).await;
         let mut after_poison = &[][..];
         if result.failures.is_empty() {

@@ -44,10 +44,10 @@ impl Poster<'_> {
         let postings = usage::fold(changes, self.windows);
         let mut result = BatchResult::default();
         result.report.postings = postings.len();
-        result.report.unused = changes.len() - used(&postings);
+        result.report.unused = changes.len() - counted_changes(&postings);
         let mut rejections = Vec::new();
-        let write = |posting| async move { (posting, write(self.snapshots, posting, self.deadline).await) };
-        for (posting, written) in concurrently(&postings, self.concurrency, write).await {
+        let write_one = |posting| async move { (posting, write(self.snapshots, posting, self.deadline).await) };
+        for (posting, written) in concurrently(&postings, self.concurrency, write_one).await {
             let PostError { source, unposted } = match written {
                 Ok(receipt) => {
                     result.report.count_posted(receipt);
@@ -71,8 +71,8 @@ impl Poster<'_> {
         result
     }
 
-    /// Returns the records that are missing from their snapshots, once for each snapshot, up to the first record that is
-    /// delivered again: from there on, another attempt follows.
+    /// Returns the records that are missing from their snapshots, once for each snapshot. Records from the first
+    /// redelivered one on are left out: the next delivery tries them again.
     fn missing_records(
         &self,
         rejections: &[Rejection<'_>],
@@ -87,9 +87,9 @@ impl Poster<'_> {
         for Rejection { postings, reason } in rejections {
             for posting in postings {
                 let snapshot = snapshots::describe(posting.snapshot());
-                let final_ones =
+                let not_redelivered =
                     posting.sequences().filter(|sequence| redelivered_from.is_none_or(|from| *sequence < from));
-                let missing = final_ones.filter_map(|sequence| Some((sequence, *records.get(&sequence)?)));
+                let missing = not_redelivered.filter_map(|sequence| Some((sequence, *records.get(&sequence)?)));
                 missing_records.extend(missing.map(|(sequence, record)| FailedRecord {
                     changes_before: 0,
                     sequence: Some(sequence),
@@ -101,8 +101,8 @@ impl Poster<'_> {
     }
 }
 
-/// Returns how many changes the postings count. Each change is in one posting of every window.
-fn used(postings: &[Posting<'_>]) -> usize {
+/// Returns how many changes the postings count: those of one window's postings, because every window has the same.
+fn counted_changes(postings: &[Posting<'_>]) -> usize {
     let window = |posting: &Posting<'_>| posting.snapshot().period.window();
     let Some(first) = postings.first().map(window) else { return 0 };
     postings.iter().filter(|posting| window(posting) == first).map(|posting| posting.sequences().count()).sum()

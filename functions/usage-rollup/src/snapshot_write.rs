@@ -10,8 +10,8 @@ use tidegate_aws::{
 use tidegate_domain::usage::Posting;
 use tokio::time::{Instant, timeout_at};
 
-/// The most time for one posting. A throttled partition must not take the time of the others; its posting is
-/// delivered again.
+/// The most time for one posting. A throttled partition must not delay other postings. A posting that times
+/// out is delivered again.
 const POSTING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Adds a posting to its snapshot by the deadline. If our code panics, a retry would panic too, so the error is not

@@ -20,7 +20,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Far more than a write takes, and little enough that a function with AWS's default of 3 seconds can
 /// try again after an attempt that hangs.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A read that fails so often costs only itself.
+/// After this many failures, only this one report is missing.
 const READ_ATTEMPTS: u32 = 3;
 const EMR_ATTEMPTS: u32 = 4;
 const EMR_BACKOFF: Duration = Duration::from_millis(500);

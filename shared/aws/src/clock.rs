@@ -1,4 +1,5 @@
-//! The only module that reads the system clock. All other code takes the time as an argument.
+//! The only module from which decisions get the time of day. All other code takes the time as an argument; only the time
+//! stamps of logs are read elsewhere.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

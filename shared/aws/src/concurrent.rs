@@ -23,7 +23,7 @@ where
     stream::iter(items.into_iter().map(call)).buffer_unordered(limit.get()).collect().boxed()
 }
 
-/// Makes a call within the deadline.
+/// Makes a call. Fails with [`CallError::Deadline`] if it is not done by `deadline`.
 pub async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, CallError> {
     timeout_at(deadline, call).await.map_err(|_| CallError::Deadline).and_then(|done| Ok(done?))
 }

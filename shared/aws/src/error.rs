@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_no_one_can_mend_is_permanent() {
+    fn only_permanent_errors_are_parked() {
         let check = |code, message, expect| assert_eq!(is_permanent(code, message), expect, "{code:?} {message:?}");
         check(Some("ValidationException"), Some("Item size to update has exceeded the maximum allowed size"), true);
         check(Some("ValidationException"), Some("The provided key element does not match the schema"), false);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_told_why() {
+    fn invalid_events_say_why() {
         check_error("j-1", "the event is not JSON");
         check_error("[]", "the event is a list: expected an object");
         check_error("7", "the event is a number: expected an object");

@@ -25,13 +25,13 @@ pub(crate) struct Parts {
 }
 
 impl Expression {
-    /// Sets an attribute that the item does not have.
+    /// Sets an attribute unless the item already has it.
     pub(crate) fn set_once(&mut self, attribute: &str, value: AttributeValue) {
         let (name, value) = (self.name(attribute), self.value(value));
         let _ = write!(self.sets, "{}{name} = if_not_exists({name}, {value})", separator(&self.sets, ", "));
     }
 
-    /// Sets an attribute; the name and the value as a condition may name them.
+    /// Sets an attribute. Returns the placeholders of the name and the value, for use in a condition.
     pub(crate) fn set(&mut self, attribute: impl Into<String>, value: AttributeValue) -> (String, String) {
         let (name, value) = (self.name(attribute), self.value(value));
         let _ = write!(self.sets, "{}{name} = {value}", separator(&self.sets, ", "));
@@ -44,7 +44,7 @@ impl Expression {
         let _ = write!(self.adds, "{}{name} {value}", separator(&self.adds, ", "));
     }
 
-    /// Removes an attribute; its name as a condition may name it.
+    /// Removes an attribute. Returns the placeholder of its name, for use in a condition.
     pub(crate) fn remove(&mut self, attribute: impl Into<String>) -> String {
         let name = self.name(attribute);
         let _ = write!(self.removes, "{}{name}", separator(&self.removes, ", "));

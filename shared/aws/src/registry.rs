@@ -63,7 +63,7 @@ impl Registry {
         Self { client, table: table.into() }
     }
 
-    /// Enters a bucket, or that it was given more shards than its entry says.
+    /// Registers a bucket, or raises the shard count of its entry.
     pub async fn enter(&self, entry: &Entry) -> Result<(), StoreError> {
         let mut expression = Expression::default();
         let (name, value) = expression.set(SHARDS, number(&entry.shards.get()));

@@ -1,5 +1,5 @@
-//! Creates the bucket table and the token tables, for the embedded services and for tests. In an account, the clients'
-//! own stacks create them.
+//! Creates the bucket table and the token tables, for the embedded services and for tests. In an account,
+//! `template.yaml` or the clients' own stacks create them.
 
 use aws_sdk_dynamodb::{
     Client,

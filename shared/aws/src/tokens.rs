@@ -45,7 +45,7 @@ pub struct Cursor(Item);
 const PAGE: i32 = 100;
 
 /// The number of segments in which the whole table is read. All tokens of one coordinate are in the same one. It is a
-/// prime number: reconciles take turns of segments and of clusters, and the two must not move in step.
+/// prime number, so that the rotation over segments is not synchronised with the rotation over clusters.
 ///
 /// AWS: [parallel scan](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Scan.html#Scan.ParallelScan).
 pub const SEGMENTS: i32 = 13;
@@ -148,7 +148,7 @@ fn read(items: Vec<Item>, next: Option<Item>) -> Page {
     page
 }
 
-/// Only of these four attributes: a token that was written after its reservation was deleted has no others.
+/// Reads only these four attributes: a token that was written after its reservation was deleted has no others.
 /// An index of keys would do without the last.
 fn token(item: &Item) -> Result<Token, StoreError> {
     let string = |name: &str| item.get(name).and_then(|value| value.as_s().ok()).cloned();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_told_by_its_key() {
+    fn an_invalid_token_is_named_by_key() {
         let check = |attribute: &str, expect: &str| {
             let mut item = whole();
             item.remove(attribute);

@@ -135,7 +135,7 @@ fn a_plain_bucket_is_its_state() {
 }
 
 #[test]
-fn what_is_created_or_removed_is_absent_on_the_other_side() {
+fn created_and_removed_items_lack_an_image() {
     check_change(&created(&item()), |change| {
         assert_eq!((change.kind, change.old), (ChangeKind::Created, BucketImage::Absent));
     });
@@ -158,7 +158,7 @@ fn what_is_created_or_removed_is_absent_on_the_other_side() {
 }
 
 #[test]
-fn rules_that_a_plain_bucket_does_not_know_are_unfamiliar() {
+fn schedules_and_quotas_are_unfamiliar() {
     for attribute in ["sched", "rsched", "b_my_rpm_sched", "b_wcu_rsched"] {
         check_unfamiliar(&[(attribute, json!({"S": "-"}))], Schedule);
     }
@@ -206,7 +206,7 @@ fn any_vu_awaits_a_client() {
 }
 
 #[test]
-fn the_size_is_the_same_from_stream_and_read() {
+fn stream_and_read_give_equal_sizes() {
     let size = |item: &Value| {
         let mut bytes = 0;
         check(item, |image| bytes = image.plain().unwrap().bytes);

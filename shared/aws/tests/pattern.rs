@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_that_a_wildcard_was_filled_in_for_matches(
+    fn a_filled_in_wildcard_matches(
         parts in prop::collection::vec("[ab]{1,2}", 1..5),
         fillings in prop::collection::vec("[ab]{0,3}", 5),
     ) {

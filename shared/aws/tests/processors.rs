@@ -102,7 +102,7 @@ fn glue(job_run: &str, state: &str) -> Value {
 
 /// A client knows only the id of the first attempt.
 #[test]
-fn any_attempt_of_a_glue_job_run_ends_the_run() {
+fn a_finished_glue_attempt_ends_its_run() {
     let processors = Processors::built_in().unwrap();
     for (job_run, state, expect) in [
         ("jr_1", "FAILED", None),
@@ -118,7 +118,7 @@ fn any_attempt_of_a_glue_job_run_ends_the_run() {
 }
 
 #[test]
-fn the_last_failed_attempt_ends_a_glue_job_run() {
+fn the_last_failed_glue_attempt_ends_it() {
     for (retries, attempt, expect) in [
         (0, "jr_1", Some("jr_1")),
         (0, "jr_1_attempt_1", Some("jr_1")),
@@ -141,7 +141,7 @@ fn the_last_failed_attempt_ends_a_glue_job_run() {
 
 /// As the README of token-sweeper declares it.
 #[test]
-fn the_failure_of_the_last_attempt_can_be_declared_by_job() {
+fn last_attempts_can_be_declared_by_job() {
     let processors = Processors::parse(
         r#"[{"name": "glue-job", "source": "aws.glue", "detail-type": "Glue Job State Change",
             "id-path": "detail.jobRunId", "id-before": "_attempt_",
@@ -160,7 +160,7 @@ fn the_failure_of_the_last_attempt_can_be_declared_by_job() {
 }
 
 #[test]
-fn other_events_of_a_source_that_is_built_in_are_nobodys() {
+fn undeclared_detail_types_are_unprocessable() {
     check_unprocessable(
         &Processors::built_in().unwrap(),
         &event("aws.emr", "EMR Instance Group State Change", json!({"clusterId": "j-1"})),
@@ -194,7 +194,7 @@ fn a_detail_type_wins_over_a_source() {
 
 /// As in rate-limiter-py.
 #[test]
-fn without_a_pattern_the_id_is_taken_as_it_is() {
+fn an_event_without_pattern_is_an_end() {
     let processors = replaced(&json!([{"name": "any", "source": "my.jobs", "id-path": "id"}]));
     check(&processors, &json!({"source": "my.jobs", "id": "j-1"}), Some("j-1"));
 }
@@ -255,7 +255,7 @@ fn the_clients_predicates_can_be_written() {
 }
 
 #[test]
-fn what_is_declared_extends_or_replaces_what_is_built_in() {
+fn declared_processors_extend_or_replace_built_ins() {
     let alarm = |state: &str| {
         let detail = json!({"alarmName": "busy", "state": {"value": state}});
         event("aws.cloudwatch", "CloudWatch Alarm State Change", detail)

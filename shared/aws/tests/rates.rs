@@ -93,7 +93,7 @@ fn what_python_takes_for_false_is_not_there() {
 }
 
 #[test]
-fn what_python_writes_where_json_has_no_number_is_told_from_garbage() {
+fn nan_and_infinity_are_recognised() {
     check(r#"{"timestamp": 1767225630, "read_rate": NaN}"#, Err(Reason::NotANumber));
     check(r#"{"timestamp": NaN, "read_rate": 1.0}"#, Err(Reason::NotANumber));
     check(r#"{"timestamp": Infinity, "read_rate": 1.0}"#, Err(Reason::Infinite));
@@ -107,7 +107,7 @@ fn what_python_writes_where_json_has_no_number_is_told_from_garbage() {
 }
 
 #[test]
-fn a_file_that_is_no_text_is_not_json() {
+fn invalid_utf8_is_not_json() {
     assert_eq!(text::report(b"{\"timestamp\": 1767225630, \"worker_id\": \"\xff\"}"), Err(Reason::NotJson));
 }
 
@@ -165,7 +165,7 @@ fn an_interval_is_written_as_it_is_configured() {
 }
 
 #[test]
-fn of_a_summary_that_is_there_no_more_is_taken_than_it_tells() {
+fn only_valid_fields_of_a_summary_count() {
     let check = |text: &str, timestamp, sequence| {
         assert_eq!(text::previous(text.as_bytes()), Previous { timestamp, sequence }, "{text}");
     };

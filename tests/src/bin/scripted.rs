@@ -1,5 +1,5 @@
-//! A function that does what its event says. It is run as every function is, by `tidegate_lambda`, so what
-//! becomes of an error and of a panic here becomes of them there.
+//! A function that answers, fails or panics as its event says. It runs on `tidegate_lambda`, so its errors and panics are
+//! handled like those of every function.
 
 use std::io;
 

@@ -233,7 +233,7 @@ async fn overlapping_aggregators_never_replace_a_newer_summary() -> anyhow::Resu
     let run = async |aggregator, offset: i64| {
         let mut published = 0;
         for round in 0..20_i64 {
-            // They know nothing of each other, and take turns to be ahead.
+            // The aggregators share no state, and alternate in which one begins later.
             let began = NOW + round * 100 + (round + offset) % 2 * 70;
             published += usize::from(only(aggregate(aggregator, began).await).outcome_name() == "published");
         }

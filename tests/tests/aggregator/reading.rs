@@ -10,7 +10,7 @@ async fn fresh_workers_are_summed_and_others_counted() -> anyhow::Result<()> {
     let scene = AggregatorScene::new().await?;
     scene.write("a", NOW - SECOND, 12.5, 0.1);
     scene.write("b", NOW - 14 * SECOND, 0.25, 0.2);
-    // It could count by its file's time, but not by its own.
+    // The file's modification time is fresh, but its timestamp is stale.
     let late = report("c", time(NOW - 20 * SECOND), 7.0, 7.0);
     scene.bucket().put("fleet/worker-c.json", late, time(NOW - 10 * SECOND));
     scene.write("d", NOW - 3_600 * SECOND, 7.0, 7.0);
@@ -134,7 +134,7 @@ async fn an_unreadable_file_does_not_stop_the_summary() -> anyhow::Result<()> {
     let run = scene.aggregate(NOW + 5 * SECOND).await;
     assert_eq!((run.outcome_name(), run.report.gets_failed, run.report.unknown), ("published", 2, 1));
     assert_eq!((run.tally.read().units().to_string().as_str(), run.tally.active), ("65", 9));
-    // Once the file can be read, it is: its known content has another tag.
+    // The file is fetched once it can be read again, because its tag has changed.
     scene.bucket().undisturbed();
     assert_eq!(scene.aggregate(NOW + 10 * SECOND).await.tally.read().units().to_string(), "70");
     Ok(())

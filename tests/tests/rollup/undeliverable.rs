@@ -39,7 +39,7 @@ async fn without_a_queue_poison_is_the_failure() -> anyhow::Result<()> {
     let handled = scene.invoke(&event(&[acquire(0), poisoned(1), poisoned(2), acquire(3)])?).await;
     assert_eq!(failure(&handled.answer), Some(sequence(1)));
     assert_eq!((handled.report.unparked, handled.report.withheld), (2, 1));
-    // What comes before is counted; what comes after comes again.
+    // Changes before the poison are counted. Later changes are delivered again.
     assert_eq!(scene.counted().await?, (2, 1));
     Ok(())
 }

@@ -67,7 +67,7 @@ async fn a_snapshot_has_all_attributes_of_its_readers() -> anyhow::Result<()> {
         // 90 days after the day has ended.
         ("ttl", number(1_767_225_600 + 90 * 86_400)),
         ("total_events", number(2)),
-        // 1 - 0 and floor(-0.5) - 0: they cancel, and whole tokens they are.
+        // For `rpm`, 1 - 0 and floor(-0.5) - 0 add up to 0.
         ("tpm", number(2)),
         ("#seq#0", text(format!("2026-01-01T00:00:00.000#{:0>40}", sequence(1)))),
         ("#seq#3", text(format!("2026-01-01T00:00:00.000#{:0>40}", sequence(2)))),

@@ -37,7 +37,7 @@ const OF_AWS: [(&str, &[&str]); 4] = [
 /// The namespace of the functions' own metrics.
 const OWN: &str = "Tidegate";
 
-/// What a report counts, as its line of metrics calls it: its fields, which `Debug` tells.
+/// Returns the names of a report's counts in the metrics line. Reads them from `Debug`.
 fn counted(report: &impl Debug) -> Vec<String> {
     let text = format!("{report:?}");
     let words = text.split(|letter: char| !(letter.is_alphanumeric() || "_:".contains(letter)));

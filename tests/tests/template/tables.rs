@@ -10,7 +10,7 @@ use tidegate_sandbox::services::Services;
 
 use crate::stack::{NAME, Stack};
 
-/// A table as the template and the service's answer both can be told.
+/// The parts of a table that the template and `DescribeTable` both show.
 #[derive(Debug, PartialEq, Eq)]
 struct Shape {
     attributes: BTreeSet<String>,

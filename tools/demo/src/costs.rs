@@ -21,10 +21,10 @@ use crate::print::{self, Outcome, float};
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Simulated minutes of each load; fewer of one with many acquires
+    /// Simulated minutes of each load; a load with many acquires gets fewer
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=1_440))]
     pub(crate) minutes: u32,
-    /// When acquires come, which shards they draw, and how long calls take
+    /// Seed of arrivals, shards and call durations
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 }
@@ -90,7 +90,7 @@ impl Row {
         for (what, with, without) in
             [("slow paths", with.slow, without.slow), ("rejections", with.rejected, without.rejected)]
         {
-            // A single refill changes which calls meet. If many slow paths are left, their number differs by chance:
+            // One refill changes which later calls overlap. If many slow paths are left, their number differs by chance:
             // its standard deviation is about the square root.
             let chance = if load.expectation == Expectation::NoHarm { 4 * without.isqrt() } else { 0 };
             check(with <= without + chance, format!("{with} {what}, and {without} without the keeper"));
@@ -110,7 +110,7 @@ impl Row {
     fn added(&self, reads: f64, with_index: bool) -> f64 {
         let price = |counts: &Counts| {
             let writes = counts.writes + if with_index { counts.changes } else { 0 };
-            // The repair reads two items with one unit, if it accepts old data.
+            // An eventually consistent read of two items costs one read unit.
             float(writes) * WRITE_PRICE + float(counts.slow) * reads + float(counts.repair_reads) / 2.0
         };
         (price(&self.with) / price(&self.without) - 1.0) * 100.0

@@ -36,8 +36,8 @@
 //! The figures of `cargo run -- rates` show these effects, and the tests prove them. They come from the rule, not from the
 //! aggregator:
 //!
-//! - **Wind-up.** A fleet that wants less than the cap raises all its limits to the maximum. When it wants more, it gets
-//!   it, for as long as the reports and the summary take.
+//! - **Wind-up.** A fleet that wants less than the cap raises all its limits to the maximum. When it wants
+//!   more, it exceeds the cap until new reports and a new summary arrive.
 //! - **No catching up.** All limits are scaled by the same factor, so two limits keep their proportion unless one is at the
 //!   maximum: a worker that joins late with a higher limit keeps it.
 //! - **An old summary compounds.** While the aggregator is down, limits grow or shrink by a constant factor every 5 s.

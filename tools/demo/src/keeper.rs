@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// Simulated seconds of the steady phase
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u32).range(30..))]
     pub(crate) seconds: u32,
-    /// When acquires come and which shards they draw
+    /// Seed of arrivals and shards
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 }
@@ -176,7 +176,7 @@ fn compare(with: &Figures, without: &Figures) -> Vec<String> {
         problems.push(format!("{} of {} shards exist, instead of {RAMP_SHARDS}", with.existing, with.shards));
     }
     if with.phase == IDLE && with.drained != [0, idle_share()].repeat(DRAINS) {
-        problems.push(format!("the drained shard has {:?} tokens, and {} fit", with.drained, idle_share()));
+        problems.push(format!("the drained shard has {:?} tokens; its capacity is {}", with.drained, idle_share()));
     }
     problems
 }

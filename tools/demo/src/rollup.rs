@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// Share of deliveries and of writes that go wrong on purpose, from 0 to 0.9
     #[arg(long, default_value = "0.2", value_parser = share, allow_negative_numbers = true)]
     pub(crate) faults: f64,
-    /// What the clients do and how faults are drawn; two runs differ in what meets what at which moment
+    /// Seed of the clients and the faults. Concurrency still differs between two runs
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// The most records in one invocation, up to 10000
@@ -134,7 +134,7 @@ impl RollupRun {
             ["snapshot writes that reached the table".to_owned(), table_writes.to_string()],
             ["snapshot writes per client write".to_owned(), format!("{per_client_write:.3}")],
             [
-                "postings found in already, whole or in part".to_owned(),
+                "postings already written, in whole or in part".to_owned(),
                 (report.already_posted + report.remainders).to_string(),
             ],
             ["poison records parked, of those written".to_owned(), format!("{} of {}", self.poison.1, self.poison.0)],

@@ -150,7 +150,7 @@ async fn the_sweeper_meets_its_requirements() -> anyhow::Result<()> {
         check_failed(&falsified.outcome(), 1, expect, "NOT SWEPT");
     };
     check(|with| with.leaked.push("r-1 j-1".to_owned()), "leaked: r-1 j-1");
-    check(|with| with.taken.push("r-2 j-2".to_owned()), "live and taken: r-2 j-2");
+    check(|with| with.taken.push("r-2 j-2".to_owned()), "deleted while live: r-2 j-2");
     check(|with| with.live += 1, "8 tokens count in the end, and 7 resources run");
     check(|with| with.tally.parked.clear(), "0 messages were parked");
     check(|with| with.tally.unsettled = 3, "3 messages are still in the queue");

@@ -122,7 +122,7 @@ impl Comparison {
     pub(crate) fn outcome(&self) -> Outcome {
         let Figures { leaked, taken, strays, live, running, tally, refused, .. } = &self.with;
         let mut problems: Vec<_> = leaked.iter().map(|token| format!("leaked: {token}")).collect();
-        problems.extend(taken.iter().map(|token| format!("live and taken: {token}")));
+        problems.extend(taken.iter().map(|token| format!("deleted while live: {token}")));
         if live != running {
             problems.push(format!("{live} tokens count in the end, and {running} resources run"));
         }
@@ -138,7 +138,7 @@ impl Comparison {
         }
         Outcome {
             passed: format!("SWEPT: {} tokens created, none leaked, none taken while it was live", self.with.created),
-            failed: format!("NOT SWEPT: {} of the sweeper's promises", problems.len()),
+            failed: format!("NOT SWEPT: {} requirements are not met", problems.len()),
             problems,
         }
     }
@@ -151,7 +151,7 @@ impl Comparison {
         let runs = [
             row("reservations", |of| of.reserved),
             row("of these, abandoned", |of| of.abandoned),
-            row("reservations refused, the limit being reached", |of| of.refused),
+            row("reservations refused at the limit", |of| of.refused),
             row("tokens created", |of| of.created),
             row("tokens that count in the end", |of| of.live),
             row("of these, of resources that run", |of| of.running),

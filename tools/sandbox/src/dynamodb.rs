@@ -16,7 +16,7 @@ use crate::loopback::{Loopback, LoopbackServer};
 /// written: every write gets slower with every record, 20 times at 30,000.
 const STREAM_INDEX: &str = "CREATE INDEX stream_seq ON _stream_records(table_name, CAST(sequence_number AS INTEGER))";
 
-/// In-memory databases of one process are told apart by name.
+/// Counts the databases of this process, so that each has its own name.
 static STARTED: AtomicU64 = AtomicU64::new(0);
 
 /// An empty DynamoDB in memory, served on loopback until it is dropped.
@@ -49,8 +49,8 @@ impl EmbeddedDynamoDb {
         &self.endpoint
     }
 
-    /// Deletes the items that have expired by now, as AWS does within days: their stream records
-    /// say REMOVE and name the service as the one who did it. Returns how many they were.
+    /// Deletes expired items; AWS does this within days. Their records are REMOVE, with DynamoDB as the user identity.
+    /// Returns the number of items.
     pub fn sweep_ttl(&self) -> Result<usize> {
         self.database.sweep_ttl().context("the sweep of expired items failed")
     }
@@ -133,12 +133,12 @@ mod tests {
         assert_eq!(records.len(), 3);
         let removed = records.pop().unwrap();
         assert_eq!(removed.event_name, Some(OperationType::Remove));
-        // Who it was cannot be read here: its fields are spelt as in Lambda's events, not as in the SDK's model.
+        // The SDK cannot read the identity's fields, because the service spells them as Lambda's events do.
         assert!(removed.user_identity.is_some());
     }
 
     #[tokio::test]
-    async fn two_of_them_share_nothing() {
+    async fn two_databases_share_nothing() {
         let (_first, first) = with_table("only-in-the-first").await;
         let (_second, second) = with_table("only-in-the-second").await;
         assert_eq!(first.list_tables().send().await.unwrap().table_names(), ["only-in-the-first"]);

@@ -35,7 +35,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_millis(8);
 /// with a shorter backoff. It reads nothing from the environment.
 ///
 /// The SDK's quota of retries is part of a client, not of this configuration;
-/// [`tidegate_aws::client::dynamodb`] makes clients without one. Under many faults, others run out.
+/// [`tidegate_aws::client::dynamodb`] makes clients without one. Other clients run out of retries under many faults.
 pub fn sdk_config(endpoint: &str, http: impl HttpClient + 'static) -> SdkConfig {
     SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())

@@ -56,7 +56,7 @@ pub struct Mapping {
     waiting: VecDeque<StreamRecord>,
     /// Batches that were cut, in stream order; the first is the one being processed.
     batches: VecDeque<Vec<StreamRecord>>,
-    /// The size of the next batch to be cut, if it is to be another than usual.
+    /// The size of the next batch, if it differs from `batch_size`.
     next_size: Option<NonZeroUsize>,
 }
 
@@ -71,7 +71,7 @@ impl Mapping {
         self.waiting.extend(records);
     }
 
-    /// The batch to deliver now: the same until it is answered. `None` when nothing waits.
+    /// Returns the batch to deliver. It stays the same until it is answered. `None` if there are no records.
     pub fn batch(&mut self) -> Option<&[StreamRecord]> {
         if self.batches.is_empty() {
             let size = self.next_size.take().unwrap_or(self.batch_size).get();

@@ -95,7 +95,7 @@ pub enum Fault {
     Crashed,
     /// The batch is lost, and delivered again with another size.
     Recut,
-    /// The invocation has no time.
+    /// The invocation's deadline has already passed.
     Late,
     /// The dead-letter queue refuses messages.
     QueueDown,
@@ -235,7 +235,7 @@ impl<F: Function> Pump<F> {
         }
     }
 
-    /// Chance decides whether a delivery fails. The faults take turns, so every kind occurs.
+    /// A random draw decides whether a delivery fails. The kinds of faults rotate, so every kind occurs.
     fn draw(&mut self) -> Option<Fault> {
         let chaos = self.chaos.as_mut()?;
         let suffered: usize = self.tally.faults.values().sum();

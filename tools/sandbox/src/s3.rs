@@ -93,7 +93,7 @@ pub struct Calls {
     pub lists: usize,
     /// Objects read.
     pub gets: usize,
-    /// Objects written, or not, by their condition.
+    /// Write calls, including those whose condition failed.
     pub puts: usize,
 }
 

@@ -55,7 +55,7 @@ impl Services {
         })
     }
 
-    /// A client of DynamoDB, as the undisturbed one, that goes by `http`.
+    /// Returns a DynamoDB client that uses `http`.
     pub fn client(&self, http: FaultyHttp) -> aws_sdk_dynamodb::Client {
         client::dynamodb(&client_config(&self.endpoint, http))
     }

@@ -1,4 +1,4 @@
-//! The table's stream, read and put into the words in which Lambda delivers it.
+//! Reads the table's stream and converts its records to Lambda's JSON.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Counts the usage in records that their stream does not deliver any more, once: records that `usage-rollup` parked in
-//! its dead-item queue, and batches that its event source mapping discarded and stored in S3.
+//! its dead-letter queue, and batches that its event source mapping discarded and stored in S3.
 //!
 //! Records are taken from the source in rounds. The records of a round are folded by snapshot, so that one transaction
 //! counts many of them, and many snapshots are worked on at the same time. A message or an object is deleted when all
@@ -58,7 +58,7 @@ pub struct Options {
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct From {
-    /// URL of usage-rollup's dead-item queue
+    /// URL of usage-rollup's dead-letter queue
     #[arg(long, value_name = "URL")]
     queue: Option<String>,
     /// Where the event source mapping stores the batches that it discards
@@ -66,7 +66,7 @@ struct From {
     failures: Option<(String, String)>,
 }
 
-/// The function whose dead items these are.
+/// The function whose dead letters these are.
 const FUNCTION_NAME: &str = "usage-rollup";
 /// An operator waits for the result, so unlike a function the command stops trying.
 const ATTEMPTS: u32 = 6;

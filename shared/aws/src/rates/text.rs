@@ -100,7 +100,7 @@ impl fmt::Display for PythonFloat {
     }
 }
 
-/// As Python writes what JSON has no number for, and what is read in its place.
+/// Python's literals that are not JSON, and their JSON replacements.
 const LITERALS: [(&str, &str); 2] = [("NaN", NAN), ("Infinity", "1e999")];
 const NAN: &str = "\"NaN\"";
 

@@ -108,7 +108,7 @@ pub fn judge_content(content: &Content, now: EpochMillis, cutoff: Cutoff) -> Jud
     }
 }
 
-/// Of this many workers that report, one report may be unread.
+/// One report in this many may be unread.
 const ONE_IN: usize = 10;
 
 /// Returns whether the sums over the `active` workers may be published without the `unread` workers. At most a tenth of

@@ -8,7 +8,7 @@ use crate::time::EpochMillis;
 /// A summary of a fleet's reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// When its aggregation began, before the first listing. Of two summaries, the one that began later knows no less.
+    /// When its aggregation began, before the first listing. A summary that began later is at least as current.
     pub began: EpochMillis,
     /// The sums, and the numbers of workers.
     pub tally: Tally,
@@ -75,7 +75,7 @@ pub fn decide_replacement(
     if at.is_some_and(|at| at >= began) {
         return Replacement::Superseded;
     }
-    // The first number follows the last one. Readers then treat the summary as one of another program.
+    // After the highest number, numbering starts again. Readers then treat the summary as one of another program.
     Replacement::Next { sequence: previous.sequence.and_then(|sequence| sequence.checked_add(1)).unwrap_or(1) }
 }
 

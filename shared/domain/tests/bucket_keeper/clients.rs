@@ -84,7 +84,7 @@ impl Client {
         acquired
     }
 
-    /// The least that a slow path asks of a limit: to 0.10, a limit in debt rejects what does not ask for it.
+    /// The least that a slow path asks of a limit: in 0.10, a limit in debt rejects even requests that take nothing from it.
     fn least(&self, limit: &Limit<'static>, wanted: &Amounts) -> Option<i64> {
         let is_gate = self.version == Version::V10 && !limit.is_write_units();
         wanted.get(limit).copied().or(is_gate.then_some(0))

@@ -245,7 +245,7 @@ fn a_refill_ends_where_rounding_takes_nothing() {
     let [day, minute] = [terms(100_000, 100_001, 86_399_981), terms(100_000, 100_003, 60_013)];
     assert_eq!(refilled(&[day, minute], 900_000), Some(900_000));
     assert_eq!(refilled(&[day, minute], 800_000), None);
-    // A limit that is full by the end is not at the moment before, which suits the other.
+    // The limit that is full at the end is not yet full at the earlier moment that is whole for the other limit.
     assert_eq!(refilled(&[terms(100_000, 1, 7_000), terms(4_600, 1_000, 3_001)], 13_999), None);
 }
 

@@ -61,7 +61,7 @@ proptest! {
             // None takes part twice, so no move makes another lose.
             let write = Write::Move { at: world.now, seen: seen.clone(), transfer };
             prop_assert!(world.apply(&write));
-            // What was sent twice moves nothing again.
+            // A repeated move changes nothing.
             prop_assert!(!world.apply(&write));
         }
         prop_assert_eq!(&world.faults, &[]);

@@ -122,7 +122,7 @@ fn a_missing_shard_splits_from_its_nearest_ancestor() {
     assert_eq!((targets.collect::<Vec<Vec<_>>>(), raises), (vec![vec![2, 4, 6], vec![3, 5, 7]], vec![]));
 }
 
-/// A limit that clients wrote to shard 0 only begins with a share elsewhere.
+/// If only shard 0 has a limit, a new shard starts with its share of it.
 #[test]
 fn an_unknown_limit_begins_with_a_share() {
     let mut world = World::new(&[TERMS, TERMS], 2);

@@ -253,7 +253,7 @@ impl Exact {
         i64::try_from(bucket.level.div_euclid(bucket.period)).ok()
     }
 
-    /// Follows a client's write of an item: to new parameters, and down to what the client's write lost.
+    /// Adopts the parameters of a client's write, and forfeits what the write forfeited.
     pub fn settle(&mut self, shard: Shard, state: Option<&State>, now: i64) {
         let old: BTreeMap<_, _> = self.0.extract_if(.., |(of, _), _| *of == shard).collect();
         for limit in state.iter().flat_map(|state| state.limits.keys()) {
@@ -267,7 +267,7 @@ impl Exact {
         }
     }
 
-    /// Limits of which a bucket holds more than `min(share, V)` of an item, and how many millitokens more, rounded up.
+    /// Limits for which the bucket holds more than `min(share, V)` of an item, and how many millitokens more, rounded up.
     pub fn excess(&self, shard: Shard, state: &State, now: i64) -> Vec<(Limit<'static>, i128)> {
         let excess = state.limits.keys().filter_map(|limit| {
             let mut bucket = *self.0.get(&(shard, limit.clone()))?;

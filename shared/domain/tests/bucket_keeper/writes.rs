@@ -163,7 +163,7 @@ impl World {
                         [donor].into_iter().chain(targets).map(|shard| (*shard, after[shard].clone())).collect();
                     self.exact.split((*donor, &before[donor]), &parts, self.now);
                 }
-                // A raise is what clients do to siblings: a share shrinks to what it always should have been.
+                // A raise is what clients do to siblings: the share shrinks to its correct size.
                 plan.raises.iter().for_each(|shard| self.exact.settle(*shard, after.get(shard), self.now));
             }
             Write::Move { at, transfer: Move { limit, from, settled, to, tokens: moved, .. }, .. } => {

@@ -6,7 +6,7 @@ use tidegate_tests::keeper::prelude::*;
 
 use super::{LATER, create, created};
 
-/// What became of a bucket with shard 0 under pressure, or not.
+/// The outcome for a bucket whose shard 0 may be under pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Left,
@@ -108,7 +108,7 @@ async fn one_write_a_second_is_bearable() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A batch too short to hold a whole second: so much of it, and so much left 749 ms after a refill.
+/// A batch of less than a second that consumes `taken` and, 749 ms after a refill, has `left` write units.
 async fn check_short(taken: i64, left: i64, expect: Fate) -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let mut state = BucketState { last_refill: time(LATER), ..full(1) };
@@ -156,7 +156,7 @@ async fn there_are_no_more_shards_than_allowed() -> anyhow::Result<()> {
 const ZERO: i64 = 5_800_000;
 const ONE: i64 = 4_000_000;
 
-/// That bucket, last checked so: what becomes of it, and the check then.
+/// Handles that bucket with the stored check `earlier`. Asserts the outcome and the new check.
 async fn check_two(earlier: Option<SpreadCheck>, expect: Fate, check: SpreadCheck) -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let entry = Entry { bucket: key("user"), shards: count(2), check: earlier };

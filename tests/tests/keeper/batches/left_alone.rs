@@ -13,7 +13,7 @@ fn needy() -> BucketState<'static> {
     state
 }
 
-/// The needy bucket with a change is written to: what the function does about that.
+/// Writes to the bucket with `change` applied. Returns the function's report.
 async fn invoke(scene: &mut KeeperScene, entity: &str, change: impl Fn(&mut Item)) -> anyhow::Result<KeeperReport> {
     let mut state = needy();
     for _ in 0..2 {
@@ -35,7 +35,7 @@ async fn check(scene: &mut KeeperScene, change: impl Fn(&mut Item)) -> anyhow::R
 }
 
 #[tokio::test]
-async fn a_plain_bucket_is_not() -> anyhow::Result<()> {
+async fn a_plain_bucket_is_kept() -> anyhow::Result<()> {
     let mut scene = KeeperScene::new().await?;
     let switched_on = |item: &mut Item| _ = item.insert("disabled".to_owned(), AttributeValue::Bool(false));
     let soft = |item: &mut Item| _ = item.insert("b_rpm_soft".to_owned(), number(LATER));

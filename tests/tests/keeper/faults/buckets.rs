@@ -19,7 +19,7 @@ pub struct StreamedBuckets {
 }
 
 impl StreamedBuckets {
-    /// Takes records in, each of which must leave what clients understand.
+    /// Applies records. Each must leave a plain bucket.
     pub fn take(&mut self, records: &[StreamRecord]) -> anyhow::Result<()> {
         for StreamRecord { json, .. } in records {
             let record: Value = serde_json::from_str(json)?;

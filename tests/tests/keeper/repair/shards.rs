@@ -74,8 +74,7 @@ fn holding(tokens: i64) -> BucketState<'static> {
     state
 }
 
-/// Shard 1 holds so much, so long after it was last refilled: whether a first repair, by a new process, refills it with
-/// what has accrued.
+/// Asserts whether a new process's first repair refills shard 1, which holds `held` and was refilled `elapsed` ms ago.
 async fn check_idle(held: i64, elapsed: i64, is_due: bool) -> anyhow::Result<()> {
     let mut scene = scene(&[full(2), holding(held)], 2).await?;
     scene.keeper = scene.another_process()?;
@@ -134,7 +133,7 @@ async fn tokens_move_from_full_to_dry_shards() -> anyhow::Result<()> {
     check_moved([24_999, 0], [24_999, 0]).await
 }
 
-/// A repair at whose first call of this operation a client takes a shard's slow path.
+/// Runs a repair. At its first `operation`, a client takes the slow path of shard `place`.
 async fn raced(scene: &KeeperScene, now: i64, operation: &'static str, place: u32) -> anyhow::Result<KeeperReport> {
     scene.http.hold(operation);
     let refill = async {

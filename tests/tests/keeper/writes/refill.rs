@@ -31,7 +31,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Writes it to an item that was changed since: it changes what it must and nothing else, or nothing at all.
+    /// Writes the refill to an item that changed since it was seen. Asserts that it applies exactly, or not at all.
     async fn check(
         &self,
         meanwhile: impl FnOnce(&mut Item) -> anyhow::Result<()>,

@@ -12,7 +12,7 @@ type State = BucketState<'static>;
 
 const NOBODY: &str = "nobody";
 
-/// Tells shard 1, which was `seen`, what `zero` says; shard 1 was `found` instead.
+/// An alignment of shard 1, which was `seen`, with `zero`.
 struct Align<'a> {
     scene: &'a KeeperScene,
     zero: State,

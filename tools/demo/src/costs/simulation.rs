@@ -94,7 +94,7 @@ enum Event {
 struct Simulation<'l> {
     load: &'l Load,
     delivery: Option<Delivery>,
-    /// Arrivals and draws, and the clients' latencies: the same with the keeper and without it.
+    /// Random numbers for arrivals, shards and client latencies. They are the same with and without the keeper.
     clients: StdRng,
     latencies: StdRng,
     /// The keeper's latencies.

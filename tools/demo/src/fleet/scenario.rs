@@ -27,7 +27,7 @@ pub(crate) struct Scenario {
 pub(crate) struct Member {
     /// When its first worker starts.
     pub(crate) joins: u32,
-    /// Its demand in capacity units a second, each with the second from which on it holds. Before the first one, none.
+    /// Its demand in capacity units a second, each with the second at which it starts. Before the first, the demand is 0.
     pub(crate) wants: Vec<(u32, f64)>,
 }
 
@@ -95,7 +95,7 @@ impl Scenario {
     }
 }
 
-/// When the event happens, in seconds: a fleet has long settled then, if it ever does.
+/// When the event happens, in seconds. By then, a fleet that settles at all has settled.
 const EVENT: u32 = 120;
 /// How long the aggregator is down, in seconds.
 const OUTAGE: u32 = 120;

@@ -127,7 +127,7 @@ pub(crate) struct Worker {
     pub(crate) id: WorkerId,
     rule: Rule,
     allowance: Allowance,
-    /// Up to when it has consumed, and how much.
+    /// The time up to which consumption is counted, and the amount.
     at: EpochMillis,
     consumed: f64,
     /// When it reported last, and what it had consumed by then.

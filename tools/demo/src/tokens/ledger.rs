@@ -1,4 +1,4 @@
-//! The tokens that must exist, by what the clients and their resources did, and their comparison with the table.
+//! Records which tokens must exist, from the actions of clients and resources, and compares them with the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -115,7 +115,7 @@ fn envelope(number: usize, source: &str, detail_type: &str, time: i64, detail: &
 
 /// Seconds after which a token expires.
 pub(crate) const HELD: i64 = 7_200;
-/// Seconds after which the token of a resource expires that outlives the run.
+/// Seconds after which the token of a resource that outlives the run expires.
 pub(crate) const HELD_FOR_LONG: i64 = 90 * 86_400;
 /// The most seconds between a resource's end and the writing of its token.
 const SLOWEST_WRITE: i64 = 100;

@@ -115,7 +115,7 @@ impl SimulationRun {
         Ok(run)
     }
 
-    /// Starts a resource for each limit that outlives the run, and fewer clients than the limit has tokens.
+    /// For each limit, starts one resource that outlives the run, and fewer clients than it has tokens.
     async fn begin(&mut self, seed: u64) -> anyhow::Result<()> {
         for limit in &LIMITS {
             for place in 1..limit.tokens - 2 {

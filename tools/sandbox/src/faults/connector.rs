@@ -113,7 +113,7 @@ impl FaultyHttp {
         self.faults.gate.send_modify(|gate| gate.held = Some(operation));
     }
 
-    /// Waits for a call that waits.
+    /// Waits until a call is held.
     pub async fn held(&self) {
         self.faults.until(|gate| gate.is_holding).await;
     }
@@ -248,7 +248,7 @@ impl Faults {
             if call.units() > 0 && is_condition_failed(&mut answer).await? {
                 self.state().write_units += call.units();
             }
-            // Nothing was written: an "after" fault would not be one.
+            // The condition failed, so nothing was written and no fault after the write applies.
             return Ok(answer);
         }
         self.done(&call, fault);

@@ -235,7 +235,7 @@ async fn a_crash_ends_the_process_after_the_write() {
     assert!(!survives(&http, add(1)).await);
     assert_eq!(service.counter().await, 4);
 
-    // The dead do not write, however long one waits.
+    // A crashed process writes nothing, even later.
     let looks = async {
         for _ in 0..50 {
             assert_eq!(service.counter().await, 4);

@@ -84,7 +84,7 @@ async fn a_write_is_done_on_its_condition() {
     check(None, None, Ok(())).await;
 }
 
-/// Whatever a client tries again is in the count.
+/// The counts include a client's retries.
 #[tokio::test]
 async fn calls_are_counted_and_can_be_disturbed() {
     let s3 = EmbeddedS3::start(None).await.unwrap();

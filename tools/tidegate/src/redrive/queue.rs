@@ -1,4 +1,4 @@
-//! Items from the dead-item queue: records that the function parked.
+//! Items from the dead-letter queue: records that the function parked.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -26,7 +26,7 @@ const RECEIVERS: usize = 8;
 /// The most messages in a round.
 const ROUND: usize = 2_000;
 
-/// A dead-item queue.
+/// A dead-letter queue.
 #[derive(Debug)]
 pub struct Queue {
     messages: DeadLetterQueue,

@@ -85,7 +85,7 @@ fn figures_match_their_definitions() {
         &[(10, [150.0, 50.0]), (90, [50.0, 50.0])],
         Figures { settled_after: Some(10), overshoot: 1_000.0, ..exact },
     );
-    // What was before the event does not count, and an end of the event later than its begin shortens the wait.
+    // Consumption before the event is ignored. The wait counts from `settles_from`.
     check(
         5,
         8,
@@ -105,10 +105,10 @@ fn figures_match_their_definitions() {
         &[(29, [50.0, 50.0]), (1, [0.0, 0.0]), (29, [50.0, 50.0])],
         Figures { settled_after: None, utilisation: 58.0 / 59.0, ..exact },
     );
-    // Neither 6 % below is near, nor above; and 3 to 1 is 16 / 20.
+    // 6 % below or above the aim is not near. Parts of 3 to 1 have a fairness of 16 / 20.
     check(0, 0, &[(60, [47.0, 47.0])], Figures { settled_after: None, utilisation: 0.94, ..exact });
     check(0, 0, &[(60, [53.0, 53.0])], Figures { settled_after: None, overshoot: 360.0, ..exact });
     check(0, 0, &[(60, [75.0, 25.0])], Figures { fairness: 0.8, ..exact });
-    // Of those who got nothing, all got the same.
+    // If no member got anything, fairness is 1.
     check(0, 0, &[(60, [0.0, 0.0])], Figures { settled_after: None, utilisation: 0.0, ..exact });
 }

@@ -44,7 +44,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn a_summary_is_the_sum_of_the_fresh_reports(workers in 1..30_usize, conditions in conditions(), which in 0..6_usize, seed: u64) {
+    fn a_summary_sums_the_fresh_reports(workers in 1..30_usize, conditions in conditions(), which in 0..6_usize, seed: u64) {
         let scenario = &scenario::all(workers, Rule::new(5_000.0, 400.0).unwrap(), &conditions)[which];
         let trace = run(scenario, seed);
         prop_assert!(trace.aggregations.len() > 30, "{}", trace.aggregations.len());
@@ -86,7 +86,7 @@ fn a_worker_reports_once_an_interval() {
             assert!(waits[1].since(waits[0]) >= Duration::from_millis(4_500), "{worker:?}: {waits:?}");
         }
         if worker.generation == 0 {
-            // All start at once and report once before the others, and the aggregator sees it.
+            // All workers start at the same time, and their first reports say 0.
             assert!(rates[0] == 0.0 || at[0].get() % 60_000 > 5_500, "{worker:?}: {rates:?}");
         }
         assert!(rates[1..].iter().all(|rate| *rate > 0.0), "{worker:?}: {rates:?}");

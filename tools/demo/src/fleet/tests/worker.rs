@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn at_the_cap_or_without_news_a_limit_stays((rule, limit) in limited()) {
+    fn a_limit_stays_at_cap_or_zero_sum((rule, limit) in limited()) {
         prop_assert!(is_near(rule.adjust(limit, rule.cap()), limit));
         prop_assert!(is_near(rule.adjust(limit, 0.0), limit));
     }
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn a_new_limit_keeps_how_full_the_bucket_is(mut allowance in allowance(), limit in 1.0..5_000.0_f64) {
+    fn a_new_limit_keeps_the_fill_level(mut allowance in allowance(), limit in 1.0..5_000.0_f64) {
         let full = allowance.tokens() / allowance.limit();
         allowance.set_limit(limit);
         prop_assert!(is_near(allowance.tokens() / limit, full));
