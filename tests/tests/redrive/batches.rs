@@ -96,7 +96,7 @@ async fn objects_of_others_stay_and_are_named() -> anyhow::Result<()> {
     discard(&s3, "3", &acquires(0, 1));
     s3.bucket().put("others/1", "nobody looks here", later());
     let summary = redrive_failures(&s3, &redriver(&scene), later()).await?;
-    assert_eq!((summary.letters, summary.deleted, decisions(&summary)), (3, 1, [3, 0, 0, 0]), "{summary}");
+    assert_eq!((summary.items, summary.deleted, decisions(&summary)), (3, 1, [3, 0, 0, 0]), "{summary}");
     for (name, expect) in [("failures/1", "bucket-keeper"), ("failures/2", "not an invocation record")] {
         let (_, reason) = summary.left.iter().find(|(left, _)| left == name).unwrap();
         assert!(reason.contains(expect), "{reason}");
@@ -110,7 +110,7 @@ async fn objects_of_several_pages_are_all_read() -> anyhow::Result<()> {
     (0..1100).for_each(|at| discard(&s3, &format!("{at:04}"), &acquires(at, at + 1)));
     // Objects of a page are deleted before the next one is listed.
     let summary = redrive_failures(&s3, &redriver(&scene), later()).await?;
-    assert_eq!((summary.letters, summary.deleted, decisions(&summary)), (1100, 1100, [3300, 0, 0, 0]), "{summary}");
+    assert_eq!((summary.items, summary.deleted, decisions(&summary)), (1100, 1100, [3300, 0, 0, 0]), "{summary}");
     assert_eq!((scene.counted().await?, s3.bucket().take_calls().lists), ((2200, 1100), 3));
     Ok(())
 }
@@ -128,7 +128,7 @@ async fn an_object_that_is_gone_stops_no_other() -> anyhow::Result<()> {
         _ => None,
     });
     let summary = redrive_failures(&s3, &redriver(&scene), later()).await?;
-    assert_eq!((summary.letters, summary.deleted, decisions(&summary)), (2, 1, [3, 0, 0, 0]), "{summary}");
+    assert_eq!((summary.items, summary.deleted, decisions(&summary)), (2, 1, [3, 0, 0, 0]), "{summary}");
     assert!(
         matches!(&summary.left[..], [(key, reason)] if key == "failures/1" && reason.contains("AccessDenied")),
         "{summary}"

@@ -46,7 +46,7 @@ async fn poison_stays_until_it_can_be_decoded() -> anyhow::Result<()> {
     let scene = RollupScene::new().await?;
     deliver(&scene, &[acquire(0), poisoned(1), acquire(2)]).await?;
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
-    assert_eq!((summary.letters, summary.deleted, summary.left.len(), summary.exit_code()), (1, 0, 1, 1), "{summary}");
+    assert_eq!((summary.items, summary.deleted, summary.left.len(), summary.exit_code()), (1, 0, 1, 1), "{summary}");
     assert!(summary.left[0].1.contains("b_rpm_tc"), "{summary}");
     Ok(())
 }
@@ -77,7 +77,7 @@ async fn operators_at_the_same_time_count_once() -> anyhow::Result<()> {
     let operators = [faulty(1), faulty(2), faulty(3)];
     let summaries = operators.iter().map(|operator| redrive_queue(&scene, operator, later()));
     let summaries = try_join_all(summaries).await?;
-    assert_eq!(summaries.iter().map(|summary| summary.letters).sum::<usize>(), 41);
+    assert_eq!(summaries.iter().map(|summary| summary.items).sum::<usize>(), 41);
     assert_eq!((scene.counted().await?, scene.services.queue.messages()), ((6, 3), vec![]));
     Ok(())
 }
@@ -181,7 +181,7 @@ async fn unreadable_messages_stay_and_are_named() -> anyhow::Result<()> {
         scene.services.queue.put(message);
     }
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
-    assert_eq!((summary.letters, summary.deleted, summary.exit_code()), (7, 1, 1), "{summary}");
+    assert_eq!((summary.items, summary.deleted, summary.exit_code()), (7, 1, 1), "{summary}");
     let expected = [
         "of table staging, not of limits",
         "b_rpm_tc",
@@ -205,10 +205,10 @@ async fn a_message_that_stays_is_received_once() -> anyhow::Result<()> {
     // More than a round takes.
     (0..2100).for_each(|at| scene.services.queue.put(dead_letter(&poisoned(at))));
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
-    assert_eq!((summary.letters, summary.left.len(), summary.deleted, summary.troubles.len()), (2100, 2100, 0, 0));
+    assert_eq!((summary.items, summary.left.len(), summary.deleted, summary.source_errors.len()), (2100, 2100, 0, 0));
     // All are visible again.
     let summary = redrive_queue(&scene, &redriver(&scene), later()).await?;
-    assert_eq!(summary.letters, 2100);
+    assert_eq!(summary.items, 2100);
     Ok(())
 }
 
@@ -225,7 +225,7 @@ async fn an_undeleted_message_is_named() -> anyhow::Result<()> {
     dry.redrive.dry_run = true;
     scene.services.queue.put(dead_letter(&acquire(1)));
     let summary = redrive_queue(&scene, &dry, later()).await?;
-    assert_eq!((summary.left.len(), summary.troubles.len(), summary.exit_code()), (0, 1, 1), "{summary}");
+    assert_eq!((summary.left.len(), summary.source_errors.len(), summary.exit_code()), (0, 1, 1), "{summary}");
     assert!(summary.to_string().contains("is hidden"), "{summary}");
     Ok(())
 }

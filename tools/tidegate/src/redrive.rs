@@ -199,14 +199,14 @@ impl Redriver {
                     break;
                 }
             };
-            summary.letters += items.len();
+            summary.items += items.len();
             let finished = count_records(items, self, now, bar, interrupt.as_mut(), &mut summary).await;
             source.finish(finished, self.redrive.dry_run, &mut summary).await;
         }
         source.make_visible(&mut summary).await;
         match unread {
-            Some(error) if summary.letters == 0 => return Err(error).context("reading the source"),
-            Some(error) => summary.troubles.push(format!("no more could be read: {error:#}")),
+            Some(error) if summary.items == 0 => return Err(error).context("reading the source"),
+            Some(error) => summary.source_errors.push(format!("no more could be read: {error:#}")),
             None => {}
         }
         Ok(summary)

@@ -130,7 +130,7 @@ async fn discarded_batches_are_read_from_s3() {
     let left = summary["left"].as_array().unwrap();
     assert!(left.len() == 1 && left[0]["name"] == "failures/1", "{summary:#}");
     assert!(left[0]["reason"].as_str().is_some_and(|reason| reason.contains("b_rpm_tc")), "{summary:#}");
-    let figures = ["letters", "deleted", "counted", "undecided"].map(|name| summary[name].as_u64());
+    let figures = ["items", "deleted", "counted", "undecided"].map(|name| summary[name].as_u64());
     assert_eq!((figures, code), ([2, 1, 2, 0].map(Some), Some(1)), "{summary:#}");
     assert_eq!(tokens(&services).await, [("hourly".to_owned(), 5), ("hourly".to_owned(), 7)]);
 }
@@ -164,7 +164,7 @@ async fn another_run_goes_on_after_ctrl_c() {
     let Output { status, stdout, .. } = child.wait_with_output().await.unwrap();
     let summary: Value = serde_json::from_slice(&stdout).unwrap();
     assert_eq!((status.code(), &summary["interrupted"]), (Some(130), &json!(true)), "{summary:#}");
-    assert_eq!((&summary["letters"], &summary["deleted"], tokens(&services).await), (&json!(3), &json!(0), vec![]));
+    assert_eq!((&summary["items"], &summary["deleted"], tokens(&services).await), (&json!(3), &json!(0), vec![]));
 
     s3.bucket().undisturbed();
     let (summary, code) = redrive_failures(&services, &s3).await;

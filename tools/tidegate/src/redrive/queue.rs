@@ -95,8 +95,8 @@ impl Source for Queue {
         let messages: Vec<_> = self.received.drain().flat_map(|(_, messages)| messages).collect();
         for (id, given) in by_any_receipt(self.messages.make_visible(messages).await) {
             if let Err(error) = given {
-                let trouble = format!("message {id} is hidden for up to ten minutes: {}", causes(&error));
-                summary.troubles.push(trouble);
+                let error = format!("message {id} is hidden for up to ten minutes: {}", causes(&error));
+                summary.source_errors.push(error);
             }
         }
     }

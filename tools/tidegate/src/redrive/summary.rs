@@ -14,13 +14,13 @@ pub struct Summary {
     /// Whether it was stopped before its end.
     pub interrupted: bool,
     /// Messages or objects that were taken.
-    pub letters: usize,
+    pub items: usize,
     /// Those that were deleted, because all of their records are settled.
     pub deleted: usize,
     /// Those that stay, by name, and why.
     pub left: Vec<(String, String)>,
     /// What the source did not do.
-    pub troubles: Vec<String>,
+    pub source_errors: Vec<String>,
     /// The decisions, one for each record and snapshot.
     pub decisions: BTreeMap<Decision, usize>,
 }
@@ -37,7 +37,7 @@ impl Summary {
 
     /// The status of the process: 1 if something is left, or if the source did not do all.
     pub fn exit_code(&self) -> u8 {
-        u8::from(!self.left.is_empty() || !self.troubles.is_empty())
+        u8::from(!self.left.is_empty() || !self.source_errors.is_empty())
     }
 
     pub fn json(&self) -> serde_json::Result<String> {
@@ -45,14 +45,14 @@ impl Summary {
         serde_json::to_string_pretty(&json!({
             "dry_run": self.dry_run,
             "interrupted": self.interrupted,
-            "letters": self.letters,
+            "items": self.items,
             "deleted": self.deleted,
             "counted": self.decided(Decision::Count),
             "already_redriven": self.decided(Decision::AlreadyRedriven),
             "waiting": self.decided(Decision::Waiting),
             "undecided": self.decided(Decision::Undecided),
             "left": left,
-            "troubles": self.troubles,
+            "source_errors": self.source_errors,
         }))
     }
 }
@@ -63,7 +63,7 @@ impl fmt::Display for Summary {
         table.load_style(UTF8_FULL_CONDENSED);
         let counted = if self.dry_run { "to be counted (a dry run: nothing was)" } else { "counted" };
         let rows = [
-            ("messages or objects", self.letters),
+            ("messages or objects", self.items),
             ("of these, settled and deleted", self.deleted),
             ("of these, left", self.left.len()),
             (counted, self.decided(Decision::Count)),
@@ -82,14 +82,14 @@ impl fmt::Display for Summary {
         for (message, reason) in &self.left {
             write!(f, "\nleft: {message}: {reason}")?;
         }
-        if self.letters == 0 {
+        if self.items == 0 {
             write!(f, "\nnothing was found; messages that another run has taken are hidden for up to ten minutes")?;
         }
         if self.interrupted {
             write!(f, "\ninterrupted: run it again to continue")?;
         }
-        for trouble in &self.troubles {
-            write!(f, "\ntrouble: {trouble}")?;
+        for error in &self.source_errors {
+            write!(f, "\ntrouble: {error}")?;
         }
         Ok(())
     }
