@@ -17,9 +17,8 @@ use token_sweeper::{
     config::Config,
     decision::EventDecision,
     event::{Event, Message},
-    handler::Handled,
     reconcile::{self, Reconciled},
-    report::SweepReport,
+    report::{Handled, SweepReport},
 };
 
 use crate::prelude::*;
@@ -31,10 +30,10 @@ pub mod prelude {
     pub use aws_sdk_dynamodb::types::AttributeValue;
     pub use tidegate_domain::sweep::Token;
     pub use token_sweeper::{
-        TokenSweeper,
         decision::{Decision, Failure},
-        handler::{Answer, Handled},
+        handler::Answer,
         reconcile::Reconciled,
+        report::Handled,
     };
 
     pub use super::{

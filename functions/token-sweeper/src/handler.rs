@@ -1,5 +1,5 @@
-//! One invocation: read the events, delete the tokens of each ended resource, decide on each event, answer. Or a
-//! reconcile.
+//! One invocation: reads the events, deletes the tokens of each ended resource, decides on each event, and answers. Or it is
+//! a reconcile.
 
 use std::slice;
 
@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use crate::{
     TokenSweeper,
     decision::{Decision, EventDecision, Failure, ReadEvent, ended},
-    event::{BatchAnswer, Event, Message, NoEvent, Unreportable},
+    event::{BatchAnswer, Event, Message, NoEvent},
     reconcile::ReconcileAnswer,
-    report::SweepReport,
+    report::{Handled, SweepReport},
 };
 
 /// The function's answer.
@@ -26,15 +26,6 @@ pub enum Answer {
     Batch(BatchAnswer),
     Direct(EventDecision),
     Reconcile(ReconcileAnswer),
-}
-
-/// How one batch ended.
-#[derive(Debug)]
-pub struct Handled {
-    pub report: SweepReport,
-    pub decided: Vec<EventDecision>,
-    /// The messages to be delivered again.
-    pub answer: Result<BatchAnswer, Unreportable>,
 }
 
 impl TokenSweeper {
@@ -73,12 +64,7 @@ impl TokenSweeper {
         let events: Vec<_> = messages.iter().map(read).collect();
         let removed = self.remove_tokens(ended(&events), now, deadline).await;
         let decided: Vec<_> = events.into_iter().map(|event| event.decide(&removed, now, self.grace)).collect();
-        for (message, decided) in messages.iter().zip(&decided) {
-            decided.log(message.id());
-        }
-        let failed = messages.iter().zip(&decided).filter(|(_, decided)| !decided.decision.is_done());
-        let answer = BatchAnswer::of(failed.map(|(message, _)| message));
-        Handled { report: SweepReport::of(&decided, &removed), decided, answer }
+        Handled::of(messages, decided, &removed)
     }
 
     /// Handles one event at the moment `now`.
@@ -91,8 +77,7 @@ impl TokenSweeper {
         let event = ReadEvent::read(&self.processors, BusEvent::from_json(event).map_err(NoEvent::from));
         let removed = self.remove_tokens(ended(slice::from_ref(&event)), now, deadline).await;
         let decided = event.decide(&removed, now, self.grace);
-        decided.log(None);
-        let report = SweepReport::of(slice::from_ref(&decided), &removed);
+        let report = SweepReport::of(slice::from_ref(&decided), [None], &removed);
         (decided, report)
     }
 }

@@ -7,6 +7,7 @@ use tidegate_domain::sweep::{Outcome, Removals};
 
 use crate::{
     decision::{Decision, EventDecision, Failure},
+    event::{BatchAnswer, Message, Unreportable},
     removal::Removed,
 };
 
@@ -80,13 +81,40 @@ tidegate_lambda::report! {
     }
 }
 
+/// How one batch ended.
+#[derive(Debug)]
+pub struct Handled {
+    pub report: SweepReport,
+    pub decided: Vec<EventDecision>,
+    /// The messages to be delivered again.
+    pub answer: Result<BatchAnswer, Unreportable>,
+}
+
+impl Handled {
+    /// Logs and counts what was decided on the messages, and names those to be delivered again.
+    pub(crate) fn of(messages: &[Message], decided: Vec<EventDecision>, removed: &BTreeMap<String, Removed>) -> Self {
+        let failed = messages.iter().zip(&decided).filter(|(_, decided)| !decided.decision.is_done());
+        Self {
+            answer: BatchAnswer::of(failed.map(|(message, _)| message)),
+            report: SweepReport::of(&decided, messages.iter().map(Message::id), removed),
+            decided,
+        }
+    }
+}
+
 impl SweepReport {
-    /// Counts what was decided on events, and what became of the tokens of their resources.
-    pub(crate) fn of(decided: &[EventDecision], removed: &BTreeMap<String, Removed>) -> Self {
+    /// Logs and counts what was decided on events, and counts what became of the tokens of their resources. `messages` are
+    /// the ids of the events' messages.
+    pub(crate) fn of<'m>(
+        decided: &[EventDecision],
+        messages: impl IntoIterator<Item = Option<&'m str>>,
+        removed: &BTreeMap<String, Removed>,
+    ) -> Self {
         let ends = decided.iter().filter(|decided| decided.about.resource.is_some()).count();
         let mut report = Self { repeated: ends - removed.len(), ..Self::default() };
-        for EventDecision { decision, .. } in decided {
-            report.count(decision);
+        for (decided, message) in decided.iter().zip(messages) {
+            decided.log(message);
+            report.count(&decided.decision);
         }
         for Removed { removals, kept, not_deleted, corrupt, .. } in removed.values() {
             report.count_removals(removals);

@@ -10,7 +10,7 @@ use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
 use tidegate_aws::{client, emr::Clusters, tokens::Tokens};
 use tidegate_sandbox::faults::{FaultRates, FaultyHttp, sdk_config};
-use token_sweeper::{TokenSweeper, config::Config, event::Event, handler::Handled};
+use token_sweeper::{TokenSweeper, config::Config, event::Event, report::Handled};
 use tokio::time::{Duration, Instant};
 
 use super::{Tally, run::moment};
