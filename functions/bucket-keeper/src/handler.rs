@@ -65,10 +65,7 @@ impl BucketKeeper {
     pub async fn handle(&self, event: &StreamEvent, now: EpochMillis, deadline: Instant) -> Handled {
         let batch = match Batch::<BucketImage<'_>>::decode(event) {
             Ok(batch) => batch,
-            Err(error) => {
-                let report = KeeperReport { records: event.records.len(), ..KeeperReport::default() };
-                return Handled { report, answer: Err(error.into()) };
-            }
+            Err(error) => return Handled { report: KeeperReport::default(), answer: Err(error.into()) },
         };
         let mut report = KeeperReport {
             records: event.records.len(),

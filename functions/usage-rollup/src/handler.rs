@@ -39,8 +39,8 @@ impl UsageRollup {
         let mut result = BatchResult::of(event, &batch);
 
         // Changes after a poison record are posted only after it is parked. Otherwise the watermark would rise above the
-        // record, and a later redrive would skip it. Poison is parked only after all changes before it are posted.
-        // Otherwise it would be delivered and parked again.
+        // record, and its redelivery would be taken for counted. Poison is parked only after all changes before it are
+        // posted. Otherwise it would be delivered and parked again.
         result += poster.post(batch.before_poison()).await;
         let mut after_poison = &[][..];
         if result.failures.is_empty() {

@@ -170,11 +170,16 @@ impl World {
                 if let Some(settled) = settled {
                     self.test_refill(*from, &before[from], &settled.applied_to(before[from].clone()));
                 }
-                // What both can admit together rises by no more than the giver accrues while the write is on its way. A full
-                // giver would have lost that without the move. Rounding adds less than a millitoken.
-                let delay = time(self.now).since(time(*at)).as_millis();
-                let accrued = before[from].share(limit, &before[from].limits[limit]).accrued(delay);
-                let late = i64::try_from(accrued).unwrap_or(i64::MAX);
+                // What both can admit together rises by no more than a full giver would have lost without the move, of what
+                // it accrues while the write is on its way. Rounding adds less than a millitoken.
+                let (giver, of) = (&before[from], &before[from].limits[limit]);
+                let part = giver.share(limit, of);
+                let accrued = |since| {
+                    let elapsed = time(self.now).since(since).as_millis();
+                    i64::try_from(part.accrued(elapsed)).unwrap_or(i64::MAX)
+                };
+                let held = of.tokens.get().saturating_add(accrued(giver.last_refill));
+                let late = accrued(time(*at)).min(held.saturating_sub(part.capacity.get()).max(0));
                 let both = |states: &States| {
                     admissible(&states[from], limit, self.now) + admissible(&states[to], limit, self.now)
                 };

@@ -89,7 +89,7 @@ impl fmt::Display for Summary {
             write!(f, "\ninterrupted: run it again to continue")?;
         }
         for error in &self.source_errors {
-            write!(f, "\ntrouble: {error}")?;
+            write!(f, "\nsource error: {error}")?;
         }
         Ok(())
     }
