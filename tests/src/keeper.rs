@@ -139,7 +139,7 @@ impl KeeperScene {
         Ok(())
     }
 
-    /// A bucket item with all its attributes; empty if there is none.
+    /// A bucket item with all its attributes. Empty if the item does not exist.
     pub async fn item(&self, key: &BucketKey<'_>) -> anyhow::Result<Item> {
         let get = self.services.dynamodb.get_item().table_name(&self.services.table).consistent_read(true);
         Ok(get.set_key(Some(item::key(key))).send().await?.item.unwrap_or_default())

@@ -1,6 +1,6 @@
 //! The binary as Lambda runs it: a process with an environment, on the Runtime API.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
 use serde_json::{Value, json};
 use tidegate_sandbox::{
@@ -44,7 +44,7 @@ async fn the_process_survives_an_unknown_event() {
     let mut function = start(&[]).await;
     function.check_failure(&json!({"action": "rapair"}), &["\"rapair\"", "\"repair\""]).await;
     function.check_failure(&json!({"hello": 1}), &["Records", "action"]).await;
-    // Nothing tells the event source mapping where such a record is, so the batch must come again.
+    // Nothing tells the event source mapping where such a record is, so the batch must be delivered again.
     let nameless = json!({"Records": [{"eventName": "MODIFY"}]});
     function.check_failure(&nameless, &["sequence number", "whole batch"]).await;
     function.check(&event("batch.json"), success()).await;

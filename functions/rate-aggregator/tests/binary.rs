@@ -1,6 +1,6 @@
 //! The binary as Lambda runs it: a process with an environment, on the Runtime API.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
 use std::sync::Arc;
 

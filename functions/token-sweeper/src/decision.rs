@@ -1,4 +1,4 @@
-//! One event: read, then decided on when the tokens of its resource are dealt with.
+//! Reads an event, and decides on it after the tokens of its resource were deleted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

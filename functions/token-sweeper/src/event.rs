@@ -50,7 +50,7 @@ pub struct ItemFailure {
 
 /// Why the whole batch must be delivered again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message failed and has no id to report, so the whole batch must come again")]
+#[error("a message failed and has no id to report, so the whole batch must be delivered again")]
 pub struct Unreportable;
 
 /// An event with invalid `Records`, or with an unknown action.

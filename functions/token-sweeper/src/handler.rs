@@ -77,7 +77,7 @@ impl TokenSweeper {
         let event = ReadEvent::read(&self.processors, BusEvent::from_json(event).map_err(NoEvent::from));
         let removed = self.remove_tokens(ended(slice::from_ref(&event)), now, deadline).await;
         let decided = event.decide(&removed, now, self.grace);
-        let report = SweepReport::of(slice::from_ref(&decided), [None], &removed);
+        let report = SweepReport::log_and_count(slice::from_ref(&decided), [None], &removed);
         (decided, report)
     }
 }

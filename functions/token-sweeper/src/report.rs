@@ -96,7 +96,7 @@ impl Handled {
         let failed = messages.iter().zip(&decided).filter(|(_, decided)| !decided.decision.is_done());
         Self {
             answer: BatchAnswer::of(failed.map(|(message, _)| message)),
-            report: SweepReport::of(&decided, messages.iter().map(Message::id), removed),
+            report: SweepReport::log_and_count(&decided, messages.iter().map(Message::id), removed),
             decided,
         }
     }
@@ -105,7 +105,7 @@ impl Handled {
 impl SweepReport {
     /// Logs and counts what was decided on events, and counts what became of the tokens of their resources. `messages` are
     /// the ids of the events' messages.
-    pub(crate) fn of<'m>(
+    pub(crate) fn log_and_count<'m>(
         decided: &[EventDecision],
         messages: impl IntoIterator<Item = Option<&'m str>>,
         removed: &BTreeMap<String, Removed>,

@@ -1,6 +1,6 @@
 //! The binary as Lambda runs it: a process with an environment, on the Runtime API.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
@@ -135,7 +135,7 @@ async fn the_process_survives_a_stray_event() {
     function.check_failure(&event("glue-job-without-id.json"), &["\"glue-job\"", "detail.jobRunId"]).await;
     function.check_failure(&json!({"action": "recon"}), &["\"recon\"", "\"reconcile\""]).await;
     function.check_failure(&json!(7), &["a number", "expected an object"]).await;
-    // Nothing tells the event source mapping which message that is, so the batch must come again.
+    // Nothing tells the event source mapping which message that is, so the batch must be delivered again.
     let nameless = json!({"Records": [{"eventSource": "aws:sqs", "body": "{}"}]});
     function.check_failure(&nameless, &["no id", "whole batch"]).await;
     function.check(&event("empty.json"), failures(&[])).await;

@@ -1,6 +1,6 @@
 //! The binary as Lambda runs it: a process with an environment, on the Runtime API.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
 use serde_json::{Value, json};
 use tidegate_domain::time::EpochMillis;
@@ -67,7 +67,7 @@ async fn a_deadline_in_1970_is_none() {
 async fn the_next_invocation_succeeds_after_a_failure() {
     let mut function = start(&[]).await;
     function.check_failure(&json!({"hello": 1}), &["missing field", "Records"]).await;
-    // Nothing tells the event source mapping where such a record is, so the batch must come again.
+    // Nothing tells the event source mapping where such a record is, so the batch must be delivered again.
     function.check_failure(&json!({"Records": [{"eventName": "MODIFY"}]}), &["sequence number", "whole batch"]).await;
     // Nor is anything of it right while the stream shows too little.
     let mut misconfigured = event("insert.json");

@@ -1,4 +1,4 @@
-//! Which events are ends, of what, and what is said of those that nobody understands. Where rate-limiter-py
+//! Which events are ends of which resources, and the errors for events that no processor knows. Where rate-limiter-py
 //! does the same, a test says so.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]

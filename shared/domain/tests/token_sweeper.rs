@@ -122,7 +122,7 @@ impl World {
         self.past.push((self.now, self.table.clone()));
     }
 
-    /// Whether nobody may delete the token.
+    /// Whether the token must not be deleted.
     fn is_live(&self, token: &Token) -> bool {
         let ended = (0..self.resources.len()).find(|resource| name(*resource) == token.resource);
         !token.is_expired(self.now()) && ended.is_none_or(|resource| self.resources[resource].is_none())

@@ -94,7 +94,7 @@ async fn objects_of_others_stay_and_are_named() -> anyhow::Result<()> {
     discard_of(&s3, "1", "bucket-keeper", &acquires(0, 1));
     s3.bucket().put("failures/2", json!({"seven": 7}).to_string(), later());
     discard(&s3, "3", &acquires(0, 1));
-    s3.bucket().put("others/1", "nobody looks here", later());
+    s3.bucket().put("others/1", "not a discarded batch", later());
     let summary = redrive_failures(&s3, &redriver(&scene), later()).await?;
     assert_eq!((summary.items, summary.deleted, decisions(&summary)), (3, 1, [3, 0, 0, 0]), "{summary}");
     for (name, expect) in [("failures/1", "bucket-keeper"), ("failures/2", "not an invocation record")] {

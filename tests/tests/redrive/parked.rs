@@ -13,7 +13,7 @@ use crate::{decisions, deliver, hours, later, queue, queue_by, redrive_queue, re
 
 const DAILY: (&str, &str) = ("TQ5vSMvQTm4/ENTITY#user-1", "#USAGE#api#2025-12-31T00:00:00Z#daily");
 
-/// Three records of which the middle one was parked as poison, and can be decoded by now.
+/// Three records. The middle one was parked as poison, and can be decoded now.
 async fn with_a_gap() -> anyhow::Result<RollupScene> {
     let scene = RollupScene::new().await?;
     deliver(&scene, &[acquire(0), acquire(2)]).await?;

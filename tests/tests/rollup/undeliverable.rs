@@ -85,7 +85,7 @@ async fn a_failure_never_has_an_empty_identifier() -> anyhow::Result<()> {
 
         let scene = scene.with(|function| function.dead_letters = None);
         let handled = scene.invoke(&batch).await;
-        assert!(handled.answer.is_err(), "the whole batch must come again for {nameless}");
+        assert!(handled.answer.is_err(), "the whole batch must be delivered again for {nameless}");
     }
     Ok(())
 }

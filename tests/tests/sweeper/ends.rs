@@ -84,7 +84,7 @@ async fn repeated_and_belated_events_change_nothing() -> anyhow::Result<()> {
     }
     let handled = scene.invoke(&[ended("j-1"), running.clone(), ended("j-1")], END).await?;
     assert_eq!(decisions(&handled), ["deleted", "no-end", "deleted"]);
-    // A repetition in another batch cannot be told from an end without a token, so it comes again for a while.
+    // A repeated event in another batch looks like an end without a token, so its message fails until the grace is over.
     let handled = scene.invoke(&[running, ended("j-1")], END + 1_000).await?;
     assert_eq!((decisions(&handled), failures(&handled)), (vec!["no-end", "early"], vec!["m-1"]));
     let handled = scene.invoke(&[ended("j-1")], END + 120_000).await?;

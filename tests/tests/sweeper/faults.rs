@@ -10,7 +10,7 @@ const STEP: i64 = 20_000;
 const ONE_BY_ONE: [(&str, &str); 1] = [("WRITE_CONCURRENCY", "1")];
 const BATCH: usize = 10;
 
-/// Delivers events from the moment of the end on, until none comes again. If the process dies, its whole batch comes again
+/// Delivers events from the moment of the end on, until no message is left. If the process dies, its batch is delivered again
 /// to another process.
 async fn deliver(scene: &mut SweeperScene, mut queue: Vec<Value>, mut now: i64) -> anyhow::Result<()> {
     while !queue.is_empty() {
@@ -31,7 +31,7 @@ async fn deliver(scene: &mut SweeperScene, mut queue: Vec<Value>, mut now: i64) 
                 again.extend_from_slice(events);
             }
         }
-        anyhow::ensure!(now < GRACE_OVER + 10 * STEP, "{again:?} comes again for ever");
+        anyhow::ensure!(now < GRACE_OVER + 10 * STEP, "{again:?} is delivered for ever");
         queue = again;
         now += STEP;
     }

@@ -109,7 +109,7 @@ async fn a_reconcile_reads_all_pages() -> anyhow::Result<()> {
 #[tokio::test]
 async fn corrupt_items_are_counted_and_left() -> anyhow::Result<()> {
     let scene = SweeperScene::new().await?;
-    let keys = [(RESOURCE_COORDINATE, text("emr-cluster:1")), (RESERVATION_ID, text("nobody's"))];
+    let keys = [(RESOURCE_COORDINATE, text("emr-cluster:1")), (RESERVATION_ID, text("without-expiry"))];
     scene.put_item(keys.map(|(name, value)| (name.to_owned(), value)).into()).await?;
     // A client that reads such an expiry fails; TTL does not take it either.
     let mut illegible = item(&token("illegible", "j-1"));
@@ -118,7 +118,7 @@ async fn corrupt_items_are_counted_and_left() -> anyhow::Result<()> {
     scene.put(&expiring("expired", "j-1", NOW)).await?;
     let run = scene.reconcile(END).await;
     assert_eq!((run.report.corrupt, run.report.undated, run.report.deleted), (1, 1, 1));
-    assert_eq!(scene.left().await?, ["illegible", "nobody's"]);
+    assert_eq!(scene.left().await?, ["illegible", "without-expiry"]);
     Ok(())
 }
 

@@ -133,7 +133,7 @@ async fn a_dry_run_deletes_nothing() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A call that will never succeed is counted apart. The message comes again, and the queue parks it.
+/// A call that will never succeed has a count of its own. The message is delivered again until the queue parks it.
 #[tokio::test]
 async fn a_table_that_refuses_is_counted_apart() -> anyhow::Result<()> {
     let scene = SweeperScene::new().await?;

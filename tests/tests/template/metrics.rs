@@ -255,7 +255,10 @@ fn the_dashboard_shows_what_is_measured() -> anyhow::Result<()> {
     let watched: Vec<_> = alarms.values().flat_map(watched).map(|metric| &metric["MetricName"]).collect();
     for metric in own(&stack)?.into_values().flat_map(|own| own.metrics) {
         let is_shown = of_our_own.iter().any(|(shown, _)| shown == metric);
-        assert!(is_shown || watched.iter().any(|watched| **watched == *metric), "nobody sees {metric}");
+        assert!(
+            is_shown || watched.iter().any(|watched| **watched == *metric),
+            "neither dashboard nor alarm shows {metric}"
+        );
     }
     Ok(())
 }

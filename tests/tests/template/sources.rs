@@ -130,7 +130,7 @@ fn check_state(parameters: &[(&str, &str)], schedule: &str, expect: &str) -> any
     Ok(())
 }
 
-/// A schedule for tables or files that nobody uses would only cost.
+/// A schedule for unused tables or files would only cost.
 #[test]
 fn schedules_without_work_are_off() -> anyhow::Result<()> {
     let token_table = [("NonFungibleTableName", "tokens"), ("NonFungibleResourceIndex", "by-resource")];

@@ -21,7 +21,7 @@ fn check_passed(outcome: &Outcome, line: &str, context: &impl Debug) {
     assert!(outcome.line().starts_with(line), "{}", outcome.line());
 }
 
-/// Checks that an outcome has so many problems, each of which contains `expect`, and that its last line begins with `line`.
+/// Checks the number of an outcome's problems, that each contains `expect`, and that its last line begins with `line`.
 fn check_failed(outcome: &Outcome, count: usize, expect: &str, line: &str) {
     let problems = &outcome.problems;
     assert_eq!(problems.len(), count, "{problems:?}");

@@ -92,7 +92,7 @@ impl Tally {
         self.rejected[reason as usize]
     }
 
-    /// Returns the age of the oldest fresh report at the moment `now`. `None` if there is none.
+    /// Returns the age of the oldest fresh report at the moment `now`. `None` if no report is fresh.
     #[must_use]
     pub fn oldest_age(&self, now: EpochMillis) -> Option<Duration> {
         Some(now.since(self.oldest?))

@@ -24,7 +24,7 @@ enum Event {
     Double(usize),
     /// A shard expires and is removed.
     Remove(u32),
-    /// A batch of so many records, after so many that come again.
+    /// A batch: the number of new records, and of records before them that are delivered again.
     Batch(usize, usize, Vec<Fate>),
     Repair(Vec<Fate>),
     Arrive(usize, bool),

@@ -66,7 +66,7 @@ proptest! {
         prop_assert!(world.items.values().all(|item| item.state.shards == count(shards)));
     }
 
-    /// What clients do between the read and the transaction makes it lose: nobody sees a half of it.
+    /// What clients do between the read and the transaction makes it lose: no client sees half of it.
     #[test]
     fn a_client_in_between_makes_it_lose(doublings in 0..5_u32, at in any::<u32>(), what in 0..5_usize) {
         let mut world = World::new(&[TERMS], 1 << doublings);

@@ -5,7 +5,7 @@ use tidegate_tests::keeper::prelude::*;
 
 use super::LATER;
 
-/// Two shards, of which one is missing; dry, hot and over-full: there is much to do about it.
+/// A bucket of two shards: one is missing, the other is dry, hot and over-full.
 fn needy() -> BucketState<'static> {
     let mut state = full(2);
     set_tokens(&mut state, "rpm", 0);

@@ -89,7 +89,7 @@ async fn poison_without_a_sequence_number_fails_the_batch() -> anyhow::Result<()
     nameless["dynamodb"]["SequenceNumber"] = json!("");
     records[0].json = nameless.to_string().into();
     let handled = scene.invoke(&event(&records)?, NOW).await;
-    assert!(handled.answer.is_err(), "the whole batch must come again");
+    assert!(handled.answer.is_err(), "the whole batch must be delivered again");
     assert!(is_refilled(&scene, "b").await?);
     Ok(())
 }

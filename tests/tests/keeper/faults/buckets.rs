@@ -85,7 +85,7 @@ impl StreamedBuckets {
                     let share = state.share(&limit(name), &state.limits[&limit(name)]).capacity.get();
                     let held = tokens(state, name);
                     ensure!(held <= share, "{entity} {shard} holds {held} of {name}, its share is {share}");
-                    // Nobody refills a bucket of one shard that nobody writes to, or a shard that is half full.
+                    // Neither a bucket of one shard without writes nor a half full shard is refilled.
                     let is_filled = count.get() == 1 || held * 2 >= share;
                     ensure!(is_filled, "{entity} {shard} holds {held} of {name}, its share is {share}");
                 }

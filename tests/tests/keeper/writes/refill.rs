@@ -81,8 +81,8 @@ async fn a_refill_stands_beside_debits() -> anyhow::Result<()> {
         BucketState { expires: Some(START), ..credit().applied_to(drained()) }
     );
     // A refill creates no item.
-    assert_eq!(scene.keeper.buckets.refill(&key("nobody"), &drained(), &credit()).await?, WriteOutcome::Lost);
-    assert!(scene.item(&key("nobody")).await?.is_empty());
+    assert_eq!(scene.keeper.buckets.refill(&key("missing"), &drained(), &credit()).await?, WriteOutcome::Lost);
+    assert!(scene.item(&key("missing")).await?.is_empty());
     Ok(())
 }
 

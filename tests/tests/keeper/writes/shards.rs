@@ -10,7 +10,7 @@ use tidegate_tests::keeper::prelude::*;
 
 type State = BucketState<'static>;
 
-const NOBODY: &str = "nobody";
+const MISSING: &str = "missing";
 
 /// An alignment of shard 1, which was `seen`, with `zero`.
 struct Align<'a> {
@@ -109,10 +109,10 @@ async fn a_shard_gets_the_new_expiry() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_missing_shard_is_not_created() -> anyhow::Result<()> {
     let scene = KeeperScene::new().await?;
-    let nobody = shard(&key(NOBODY), 1);
+    let missing = shard(&key(MISSING), 1);
     let alignment = Alignment { expiry: Some(Expiry::Never), ..Alignment::default() };
-    assert_eq!(scene.keeper.buckets.align(&nobody, &full(2), &alignment).await?, WriteOutcome::Lost);
-    assert!(scene.item(&nobody).await?.is_empty());
+    assert_eq!(scene.keeper.buckets.align(&missing, &full(2), &alignment).await?, WriteOutcome::Lost);
+    assert!(scene.item(&missing).await?.is_empty());
     Ok(())
 }
 
@@ -141,7 +141,7 @@ async fn more_shards_than_a_read_takes_are_read() -> anyhow::Result<()> {
     let some = scene.keeper.buckets.read(&key("user"), 5..8, Consistency::Strong).await?;
     assert_eq!(some.states.keys().map(|shard| shard.get()).collect::<Vec<_>>(), [5, 6]);
     assert_eq!(some.zero(), None);
-    let none = scene.keeper.buckets.read(&key(NOBODY), 0..300, Consistency::Eventual).await?;
+    let none = scene.keeper.buckets.read(&key(MISSING), 0..300, Consistency::Eventual).await?;
     assert!(none.states.is_empty() && none.unfamiliar.is_empty());
     Ok(())
 }

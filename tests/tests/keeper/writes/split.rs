@@ -89,7 +89,7 @@ async fn a_new_shard_copies_shard_0() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A bucket of four shards, of which the last is missing, and the others know different numbers of shards.
+/// A bucket of four shards. The last is missing, and the others know different numbers of shards.
 async fn with_three_shards(scene: &KeeperScene) -> anyhow::Result<State> {
     scene.put_item(with_strangers(&State { expires: Some(START), ..full(4) })).await?;
     let mut one = State { last_refill: time(START + 777), expires: Some(7), ..full(2) };

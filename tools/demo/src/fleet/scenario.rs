@@ -22,7 +22,7 @@ pub(crate) struct Scenario {
     pub(crate) length: u32,
 }
 
-/// A consumer: one worker, or several, each of which starts when the one before has died.
+/// A consumer: one worker, or several in succession. Each starts when the previous one has died.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Member {
     /// When its first worker starts.
