@@ -256,7 +256,7 @@ impl Shards {
 
 /// The condition that an item was neither refilled nor split since it was seen, and has no `vu`, with which its
 /// clients mark it as theirs.
-fn require_unchanged(seen: &BucketState<'_>) -> Expression {
+pub(crate) fn require_unchanged(seen: &BucketState<'_>) -> Expression {
     let mut expression = Expression::default();
     expression.compare(bucket::LAST_REFILL, "=", number(&seen.last_refill));
     expression.compare(bucket::SHARD_COUNT, "=", number(&seen.shards.get()));
@@ -276,7 +276,7 @@ fn require_switched_on(expression: &mut Expression) {
     expression.require(&format!("attribute_not_exists({bypass})"));
 }
 
-fn require_terms(expression: &mut Expression, limit: &Limit<'_>, terms: &Terms) {
+pub(crate) fn require_terms(expression: &mut Expression, limit: &Limit<'_>, terms: &Terms) {
     expression.compare(attribute(limit, bucket::CAPACITY), "=", number(&terms.capacity));
     expression.compare(attribute(limit, bucket::REFILL_AMOUNT), "=", number(&terms.refill));
     expression.compare(attribute(limit, bucket::REFILL_PERIOD), "=", number(&terms.period));
@@ -308,10 +308,10 @@ fn clone_of(zero: &Item, key: &BucketKey<'_>, donor: &BucketState<'_>, split: &S
     clone
 }
 
-fn item_key(key: &BucketKey<'_>) -> Item {
+pub(crate) fn item_key(key: &BucketKey<'_>) -> Item {
     [(PK.to_owned(), text(schema::bucket_pk(key))), (SK.to_owned(), text(bucket::STATE))].into()
 }
 
-fn attribute(limit: &Limit<'_>, field: &str) -> String {
+pub(crate) fn attribute(limit: &Limit<'_>, field: &str) -> String {
     bucket::attribute(limit.as_str(), field)
 }

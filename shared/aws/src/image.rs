@@ -56,7 +56,7 @@ pub fn image_of(item: &HashMap<String, AttributeValue>) -> Result<BucketImage<'s
 }
 
 /// An item's key, as logs name it.
-fn describe(item: &HashMap<String, AttributeValue>) -> String {
+pub(crate) fn describe(item: &HashMap<String, AttributeValue>) -> String {
     let part = |name| item.get(name).and_then(|value| value.as_s().ok()).map_or("?", String::as_str);
     format!("{} {}", part(PK), part(SK))
 }

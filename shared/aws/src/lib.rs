@@ -8,6 +8,7 @@
 //! | [`batch`] | a batch: decoded record by record, its poison parked, its failures answered |
 //! | [`snapshots`] | postings become conditional writes of usage snapshots |
 //! | [`redrive`] | what was parked or discarded is counted, once |
+//! | [`acquires`] | writes of clients: they take tokens speculatively or with a refill, and give them back |
 //! | [`buckets`] | refills, splits and alignments become conditional writes of bucket items |
 //! | [`rates`] | workers' reports and their summary, in S3 |
 //! | [`registry`] | which buckets are sharded, and how far the repair has come |
@@ -18,6 +19,8 @@
 //! | [`emr`] | whether EMR clusters have ended |
 //! | [`dead_letters`] | records that cannot be processed are parked in a queue |
 //! | [`invocation_record`] | what an event source mapping stores of a batch that it discards |
+//! | [`configurations`] | the limits that clients configure |
+//! | [`namespaces`] | the id of a namespace by its name |
 //! | [`concurrent`] | calls for many items, some at a time, and calls within a deadline |
 //! | [`settings`] | environment variables, checked |
 //! | [`client`] | SDK clients with the retry policy of a function that has a deadline |
@@ -25,11 +28,13 @@
 //! | [`clock`] | the time of day |
 //! | [`error`] | what a failed call means: try again, or not |
 
+pub mod acquires;
 pub mod batch;
 pub mod buckets;
 pub mod client;
 pub mod clock;
 pub mod concurrent;
+pub mod configurations;
 pub mod dead_letters;
 mod dynamodb;
 pub mod emr;
@@ -38,6 +43,7 @@ pub mod event;
 mod expression;
 pub mod image;
 pub mod invocation_record;
+pub mod namespaces;
 pub mod pattern;
 pub mod processors;
 pub mod rates;

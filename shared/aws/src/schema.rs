@@ -20,9 +20,9 @@ use tidegate_domain::bucket::{Limit, Shard};
 
 pub(crate) use self::table::{INDEXES, Index, IndexScope};
 pub use self::table::{
-    InvalidBucketKey, bucket, bucket_gsi2_sk, bucket_gsi3_sk, bucket_gsi4_sk, bucket_pk, config, entity_config_sk,
-    entity_pk, parse_bucket_pk, redriven_pk, redriven_sk, resource_pk, snapshot, snapshot_gsi2_sk, snapshot_sk, system,
-    tidegate_sk,
+    InvalidBucketKey, bucket, bucket_gsi2_sk, bucket_gsi3_sk, bucket_gsi4_sk, bucket_pk, config, entity,
+    entity_config_sk, entity_pk, namespace_id_sk, namespace_sk, parse_bucket_pk, redriven_pk, redriven_sk, resource_pk,
+    snapshot, snapshot_gsi2_sk, snapshot_sk, system, system_pk, tidegate_sk,
 };
 
 /// The table's partition key.

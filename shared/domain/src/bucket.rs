@@ -1,6 +1,9 @@
 //! Token buckets as their stream shows them: names, shards, counters, and changes.
 
-use std::{borrow::Cow, fmt};
+use std::{
+    borrow::{Borrow, Cow},
+    fmt,
+};
 
 use crate::{
     sequence::{Position, SequenceNumber, StreamLabel},
@@ -49,6 +52,12 @@ macro_rules! name {
             /// Returns the name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name<'_> {
+            fn borrow(&self) -> &str {
                 &self.0
             }
         }

@@ -6,7 +6,9 @@
 //! | module | holds |
 //! |---|---|
 //! | [`activity`] | [`activity::fold`]: turns a batch of changes into the demand on each bucket shard |
+//! | [`admission`] | what a shard grants a request at a moment, and the write that takes it |
 //! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: the bucket change in one stream record |
+//! | [`configuration`] | which limits are configured for an entity on a resource |
 //! | [`pressure`] | whether a bucket needs more shards, and whether they would help |
 //! | [`rates`] | what a fleet of workers reads and writes together, from their fresh reports |
 //! | [`redrive`] | whether to count a record that was parked or discarded |
@@ -75,7 +77,9 @@
 #![warn(missing_docs, clippy::missing_errors_doc, clippy::must_use_candidate)]
 
 pub mod activity;
+pub mod admission;
 pub mod bucket;
+pub mod configuration;
 pub mod pressure;
 pub mod rates;
 pub mod redrive;

@@ -213,7 +213,7 @@ pub(crate) fn settle<'a>(state: &BucketState<'a>, at: EpochMillis) -> Option<Ref
 /// A limit that is full at that moment has nothing to lose. All others accrue whole millitokens at the multiples of a
 /// common grain. If the grain is longer than the elapsed time, rounding loses less than a millitoken of each limit. Then
 /// each must have accrued [`ROUNDABLE`].
-fn last_whole(state: &BucketState<'_>, at: EpochMillis) -> Option<EpochMillis> {
+pub(crate) fn last_whole(state: &BucketState<'_>, at: EpochMillis) -> Option<EpochMillis> {
     let mut elapsed = at.since(state.last_refill).as_millis();
     loop {
         let open: Vec<Share> = state

@@ -106,6 +106,12 @@ impl ShardCount {
 }
 
 impl Terms {
+    /// The terms of the reserved limit: the write units that one partition takes.
+    ///
+    /// AWS: [partitions](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html).
+    pub const WRITE_UNITS: Self =
+        Self { capacity: Millitokens::new(1_000_000), refill: Millitokens::new(1_000_000), period: 1_000 };
+
     /// Returns the part of a limit that each of `shards` shards has. The reserved limit counts the write units of an item's
     /// own partition, so every shard has all of it.
     #[must_use]
@@ -135,6 +141,17 @@ impl Share {
     #[must_use]
     pub const fn accrued(&self, elapsed: u128) -> u128 {
         elapsed.saturating_mul(self.refill) / self.per
+    }
+
+    /// Returns what accrues in so many milliseconds, in millitokens, rounded up.
+    pub(crate) const fn accrued_up(&self, elapsed: u128) -> u128 {
+        elapsed.saturating_mul(self.refill).div_ceil(self.per)
+    }
+
+    /// Returns the milliseconds in which so many millitokens accrue.
+    #[must_use]
+    pub const fn time_for(&self, millitokens: u128) -> u128 {
+        millitokens.saturating_mul(self.per).div_ceil(self.refill)
     }
 
     /// Returns the shortest interval, in milliseconds, in which a whole number of millitokens accrues.

@@ -48,6 +48,12 @@ impl EpochMillis {
         Self::new(moment.as_millisecond()).ok()
     }
 
+    /// Returns the moment as RFC 3339 writes it in UTC, in whole seconds, like `2026-01-01T14:00:00Z`.
+    #[must_use]
+    pub fn rfc3339(self) -> String {
+        self.civil().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
     /// Returns the time that has passed since an earlier moment. Zero if that moment is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {

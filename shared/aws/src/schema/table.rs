@@ -97,6 +97,21 @@ pub fn snapshot_gsi2_sk(snapshot: &SnapshotKey<'_>) -> String {
     format!("USAGE#{}#{}", snapshot.period, snapshot.entity)
 }
 
+/// The partition key of a namespace's configuration.
+pub fn system_pk(namespace: &Namespace<'_>) -> String {
+    format!("{namespace}/SYSTEM#")
+}
+
+/// The sort key under which a namespace's name leads to its id.
+pub fn namespace_sk(name: &str) -> String {
+    format!("{}{name}", system::NAMESPACE)
+}
+
+/// The sort key under which a namespace's id leads to its name.
+pub fn namespace_id_sk(namespace: &Namespace<'_>) -> String {
+    format!("{}{namespace}", system::NAMESPACE_ID)
+}
+
 /// The sort key of an entity's limits on a resource.
 pub fn entity_config_sk(resource: &Resource<'_>) -> String {
     format!("{}#{resource}", config::CONFIG)
@@ -194,6 +209,12 @@ pub mod bucket {
     /// Present where the bucket admits all callers, whatever it holds: the epoch milliseconds until which
     /// clients may rely on it. Then they look at the configuration, and renew or remove it.
     pub(crate) const BYPASS: &str = "bypass";
+    /// The entity to which consumption cascades; absent if there is none.
+    pub const PARENT_ID: &str = "parent_id";
+    /// Ours. The id of the last write of a Rust client, by which it learns whether a write happened whose response was lost.
+    pub(crate) const OPERATION: &str = "#op";
+    /// Ours. How many acquires were merged into writes of several: each such write adds their number.
+    pub const ACQUIRES: &str = "#n";
 
     /// Suffix: tokens now, in millitokens; below zero in debt.
     pub const TOKENS: &str = "tk";
@@ -262,11 +283,41 @@ pub mod snapshot {
     pub(crate) const WATERMARK: &str = "#seq#";
 }
 
+pub mod entity {
+    //! Attributes of an entity's own item.
+
+    /// The sort key of the item.
+    pub const META: &str = "#META";
+}
+
 pub mod config {
     //! Configuration items: the limits of a namespace, a resource, or an entity on a resource.
 
     /// The sort key of the limits of a namespace or a resource; the beginning of those of an entity's.
     pub const CONFIG: &str = "#CONFIG";
+    /// The resource that stands for all of an entity's resources without limits of their own.
+    pub const DEFAULT: &str = "_default_";
+    /// Prefix of the attributes of limits with a session window: rules that a plain token bucket does not know.
+    pub(crate) const WINDOW_PREFIX: &str = "w_";
+
+    /// Suffix: capacity, in **whole tokens**.
+    pub const CAPACITY: &str = "cp";
+    /// Suffix: **whole tokens** refilled in a period.
+    pub const REFILL_AMOUNT: &str = "ra";
+    /// Suffix: the refill period, in **seconds**.
+    pub const REFILL_PERIOD: &str = "rp";
+
+    const PREFIX: &str = "l_";
+
+    /// The attribute of a limit's field: `l_{limit}_{field}`.
+    pub fn attribute(limit: &str, field: &str) -> String {
+        format!("{PREFIX}{limit}_{field}")
+    }
+
+    /// The limit and the field of an attribute, if it is one of a limit's: split at the **last** underscore.
+    pub(crate) fn limit_and_field(attribute: &str) -> Option<(&str, &str)> {
+        attribute.strip_prefix(PREFIX)?.rsplit_once('_')
+    }
 }
 
 pub mod system {
@@ -288,6 +339,20 @@ pub mod system {
     pub(crate) const CLIENT_MIN_VERSION: &str = "client_min_version";
     /// Of the version record: who wrote it.
     pub(crate) const UPDATED_BY: &str = "updated_by";
+    /// Prefix of the sort key of a namespace by name: [`namespace_sk`](super::namespace_sk).
+    pub(crate) const NAMESPACE: &str = "#NAMESPACE#";
+    /// Prefix of the sort key of a namespace by id: [`namespace_id_sk`](super::namespace_id_sk).
+    pub(crate) const NAMESPACE_ID: &str = "#NSID#";
+    /// Of a namespace: its id.
+    pub(crate) const ID: &str = "namespace_id";
+    /// Of a namespace: its name.
+    pub(crate) const NAME: &str = "namespace_name";
+    /// Of a namespace: whether it is [`ACTIVE`], or was deleted.
+    pub(crate) const STATUS: &str = "status";
+    /// The status of a namespace that is in use.
+    pub(crate) const ACTIVE: &str = "active";
+    /// When an item was created, as RFC 3339 writes it.
+    pub(crate) const CREATED_AT: &str = "created_at";
     /// Ours. Prefix of the sort key of every item of our own: [`tidegate_sk`](super::tidegate_sk).
     pub const TIDEGATE: &str = "#TIDEGATE#";
     /// Ours. Prefix of the name of an item that keeps a sharded bucket in the registry; shard 0's partition key

@@ -1,0 +1,72 @@
+//! The time of day, as a limiter sees it.
+
+use std::time::Duration;
+
+use tidegate_domain::time::EpochMillis;
+use tokio::sync::watch;
+
+/// Where a limiter gets the time from.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Clock {
+    #[default]
+    System,
+    Manual(ManualClock),
+}
+
+/// A clock that stands still until it is told otherwise, for tests. Clones show the same time.
+///
+/// ```
+/// # #[cfg(feature = "test-util")] {
+/// use std::time::Duration;
+/// use tidegate::ManualClock;
+///
+/// let clock = ManualClock::new(1_767_225_600_000);
+/// clock.advance(Duration::from_secs(1));
+/// assert_eq!(clock.epoch_millis(), 1_767_225_601_000);
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ManualClock(watch::Sender<i64>);
+
+impl ManualClock {
+    /// A clock that shows a moment, in milliseconds since 1970.
+    #[must_use]
+    pub fn new(epoch_millis: i64) -> Self {
+        Self(watch::Sender::new(epoch_millis))
+    }
+
+    /// Returns the time that the clock shows, in milliseconds since 1970.
+    #[must_use]
+    pub fn epoch_millis(&self) -> i64 {
+        *self.0.borrow()
+    }
+
+    /// Moves the clock forward. Callers that wait for the new time go on.
+    pub fn advance(&self, time: Duration) {
+        self.0.send_modify(|now| *now = now.saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)));
+    }
+}
+
+impl Clock {
+    /// Returns the present moment.
+    pub(crate) fn now(&self) -> EpochMillis {
+        let now = match self {
+            Self::System => tidegate_aws::clock::now(),
+            Self::Manual(clock) => EpochMillis::new(clock.epoch_millis()),
+        };
+        // To a clock before 1970 or after 9998, nothing has accrued in any bucket.
+        now.unwrap_or(EpochMillis::EPOCH)
+    }
+
+    /// Waits.
+    pub(crate) async fn sleep(&self, time: Duration) {
+        match self {
+            Self::System => tokio::time::sleep(time).await,
+            Self::Manual(clock) => {
+                let until = clock.epoch_millis().saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
+                // The clock itself is the sender, so the channel is open.
+                drop(clock.0.subscribe().wait_for(|now| *now >= until).await);
+            }
+        }
+    }
+}

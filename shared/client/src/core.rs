@@ -1,0 +1,150 @@
+//! What all parts of a limiter share: the table, the caches, and the tasks that write.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use quick_cache::sync::Cache;
+use tidegate_aws::{
+    acquires::{Acquires, SpeculativeWrite},
+    buckets::Buckets,
+};
+use tidegate_domain::{
+    bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard},
+    time::EpochMillis,
+};
+use tokio::sync::Notify;
+
+use crate::{bucket::Bucket, cache::ConfigurationCache, clock::Clock, error::AcquireError, several};
+
+/// The buckets of which a limiter remembers something.
+const BUCKETS: usize = 100_000;
+/// The sets of limits for which a limiter keeps the text of the write.
+const WRITES: usize = 1_000;
+/// The longest wait before the second attempt. A partition gets back a write unit each millisecond.
+const BACKOFF: Duration = Duration::from_millis(10);
+/// The attempt at which a bucket's shards are doubled.
+const DOUBLE_AT: u32 = 4;
+
+pub(crate) struct Core {
+    pub(crate) acquires: Acquires,
+    pub(crate) buckets: Buckets,
+    pub(crate) configurations: ConfigurationCache,
+    pub(crate) namespace: Namespace<'static>,
+    pub(crate) clock: Clock,
+    known: Cache<Name, Arc<Bucket>>,
+    writes: Cache<Vec<Limit<'static>>, Arc<SpeculativeWrite>>,
+    writer: u64,
+    operations: AtomicU64,
+    running: AtomicUsize,
+    idle: Notify,
+}
+
+/// A bucket: whom it limits, and what.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Name {
+    pub(crate) entity: Entity<'static>,
+    pub(crate) resource: Resource<'static>,
+}
+
+impl Core {
+    pub(crate) fn new(
+        acquires: Acquires,
+        buckets: Buckets,
+        configurations: ConfigurationCache,
+        namespace: Namespace<'static>,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            acquires,
+            buckets,
+            configurations,
+            namespace,
+            clock,
+            known: Cache::new(BUCKETS),
+            writes: Cache::new(WRITES),
+            writer: fastrand::u64(..),
+            operations: AtomicU64::new(0),
+            running: AtomicUsize::new(0),
+            idle: Notify::new(),
+        }
+    }
+
+    pub(crate) fn bucket(&self, name: Name) -> Arc<Bucket> {
+        let new = || Ok::<_, std::convert::Infallible>(Arc::new(Bucket::new(name.clone())));
+        let Ok(bucket) = self.known.get_or_insert_with(&name, new);
+        bucket
+    }
+
+    pub(crate) fn key(&self, bucket: &Bucket, shard: Shard) -> BucketKey<'static> {
+        let Name { entity, resource } = bucket.name.clone();
+        BucketKey { namespace: self.namespace.clone(), entity, resource, shard }
+    }
+
+    /// Returns the write for a set of limits, whose text depends on their names only.
+    pub(crate) fn speculative_write(&self, limits: Vec<Limit<'static>>) -> Arc<SpeculativeWrite> {
+        let new = || Ok::<_, std::convert::Infallible>(Arc::new(SpeculativeWrite::new(limits.clone())));
+        let Ok(write) = self.writes.get_or_insert_with(&limits, new);
+        write
+    }
+
+    /// Returns an id that no other write has.
+    pub(crate) fn operation_id(&self) -> String {
+        format!("{:016x}.{:x}", self.writer, self.operations.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn now(&self) -> EpochMillis {
+        self.clock.now()
+    }
+
+    /// Waits for a random time of some milliseconds, longer with each attempt: a partition or an item is busy.
+    pub(crate) async fn back_off(&self, attempt: u32) {
+        let most = BACKOFF.saturating_mul(attempt).as_secs_f64();
+        tokio::time::sleep(Duration::from_secs_f64(fastrand::f64() * most)).await;
+    }
+
+    /// Makes room in a bucket whose partition takes no more writes: waits, and doubles the shards if that did not help.
+    pub(crate) async fn relieve(&self, bucket: &Bucket, attempt: u32) -> Result<(), AcquireError> {
+        self.back_off(attempt).await;
+        if attempt == DOUBLE_AT {
+            several::double(self, bucket).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts a task that writes. [`flush`](Self::flush) waits for it.
+    pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        let running = Running(Arc::clone(self));
+        tokio::spawn(async move {
+            let _running = running;
+            task.await;
+        });
+    }
+
+    /// Waits until no task writes.
+    pub(crate) async fn flush(&self) {
+        loop {
+            let idle = self.idle.notified();
+            if self.running.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+}
+
+/// A task that runs, whether it ends or panics.
+struct Running(Arc<Core>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.0.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}

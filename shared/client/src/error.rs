@@ -1,0 +1,229 @@
+//! Why tokens were not granted.
+
+use std::{error::Error, fmt, sync::Arc, time::Duration};
+
+use tidegate_domain::admission::{Remedy, Shortage};
+
+/// Why an acquire got no lease.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// There are too few tokens now. Waiting helps.
+    #[error("{0}")]
+    Denied(Denied),
+    /// The request asks for more than the bucket can ever hold. Waiting does not help.
+    #[error("more than the bucket can hold: {0}")]
+    Never(LimitStatus),
+    /// An operator has disabled the entity or the resource.
+    #[error("an operator has disabled resource {resource:?} for entity {entity:?}")]
+    Disabled {
+        /// The entity.
+        entity: String,
+        /// The resource.
+        resource: String,
+    },
+    /// The request names a limit that is not configured. Nothing was taken.
+    #[error("limit {limit:?} is not configured for entity {entity:?} on resource {resource:?}")]
+    UnknownLimit {
+        /// The limit.
+        limit: String,
+        /// The entity.
+        entity: String,
+        /// The resource.
+        resource: String,
+    },
+    /// No limit is configured for the entity on the resource, at any level.
+    #[error("no limits are configured for entity {entity:?} on resource {resource:?}")]
+    NotConfigured {
+        /// The entity.
+        entity: String,
+        /// The resource.
+        resource: String,
+    },
+    /// The bucket follows a rule that this crate does not know, and its stored tokens do not cover the request.
+    #[error(
+        "the bucket of entity {entity:?} for resource {resource:?} has {attribute:?}, which this crate does not support"
+    )]
+    Unsupported {
+        /// The attribute of the rule, such as a schedule.
+        attribute: String,
+        /// The entity.
+        entity: String,
+        /// The resource.
+        resource: String,
+    },
+    /// The request itself is wrong.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+    /// The table could not be asked.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+/// A denial: when to try again, and what each limit has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied {
+    pub(crate) retry_after: Duration,
+    pub(crate) limits: Vec<LimitStatus>,
+    pub(crate) decided_by: DecidedBy,
+}
+
+/// What decided on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// The table.
+    Store,
+    /// What the table has told at most a second ago, projected to the present.
+    Cache,
+}
+
+/// What a bucket has of a limit, beside what a request asks for. Amounts are whole tokens, rounded down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitStatus {
+    /// The entity, which is the parent's in a cascade.
+    pub entity: String,
+    /// The limit's name.
+    pub limit: String,
+    /// What the request asks for.
+    pub requested: u64,
+    /// What the bucket can grant; below zero in debt.
+    pub available: i64,
+    /// When the bucket can grant the request if nobody else takes tokens; `None` if never.
+    pub retry_after: Option<Duration>,
+}
+
+/// A request that is wrong in itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRequest {
+    /// A name that no client accepts.
+    #[error("invalid {field} {value:?}: expected {expected}, at most {longest} characters")]
+    Name {
+        /// What the name is for.
+        field: &'static str,
+        /// The name.
+        value: String,
+        /// The most characters.
+        longest: usize,
+        /// Which characters it may have.
+        expected: &'static str,
+    },
+    /// The limit that stands for write units.
+    #[error("the limit \"wcu\" is reserved for write units")]
+    ReservedLimit,
+    /// A request without amounts.
+    #[error("the request for entity {entity:?} on resource {resource:?} takes nothing: call `take` at least once")]
+    Empty {
+        /// The entity.
+        entity: String,
+        /// The resource.
+        resource: String,
+    },
+    /// An amount that cannot be counted in millitokens.
+    #[error("limit {limit:?}: {amount} tokens are more than can be counted")]
+    Amount {
+        /// The limit.
+        limit: String,
+        /// The amount.
+        amount: u64,
+    },
+}
+
+/// The table could not be asked, or its response was lost.
+#[derive(Clone, Debug)]
+pub struct Unavailable(Arc<dyn Error + Send + Sync>);
+
+/// Why a limiter could not be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The table does not know the namespace.
+    #[error("namespace {namespace:?} is not registered in table {table:?}")]
+    UnknownNamespace {
+        /// The name.
+        namespace: String,
+        /// The table.
+        table: String,
+    },
+    /// The table could not be read.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+/// Why an adjustment or a refund may be missing.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the change of entity {entity:?} on resource {resource:?} may not have been written")]
+pub struct CommitError {
+    pub(crate) entity: String,
+    pub(crate) resource: String,
+    pub(crate) source: Unavailable,
+}
+
+impl Unavailable {
+    pub(crate) fn new(source: impl Error + Send + Sync + 'static) -> Self {
+        Self(Arc::new(source))
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the table is unavailable: ")?;
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Unavailable {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl Denied {
+    /// Returns how long to wait until the same request can succeed, if nobody else takes tokens.
+    #[must_use]
+    pub const fn retry_after(&self) -> Duration {
+        self.retry_after
+    }
+
+    /// Returns the limits that are short.
+    #[must_use]
+    pub fn limits(&self) -> &[LimitStatus] {
+        &self.limits
+    }
+
+    /// Returns whether the table decided, or what it told before.
+    #[must_use]
+    pub const fn decided_by(&self) -> DecidedBy {
+        self.decided_by
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "denied, retry after {:?}", self.retry_after)?;
+        self.limits.iter().try_for_each(|limit| write!(f, "; {limit}"))
+    }
+}
+
+impl fmt::Display for LimitStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { entity, limit, requested, available, .. } = self;
+        write!(f, "limit {limit:?} of entity {entity:?} has {available} of {requested} tokens")
+    }
+}
+
+impl LimitStatus {
+    pub(crate) fn new(entity: &str, shortage: &Shortage<'_>) -> Self {
+        Self {
+            entity: entity.to_owned(),
+            limit: shortage.limit.to_string(),
+            requested: u64::try_from(shortage.requested.get().div_euclid(1000)).unwrap_or_default(),
+            available: shortage.available.get().div_euclid(1000),
+            retry_after: match shortage.remedy {
+                Remedy::Wait(wait) => Some(wait),
+                Remedy::SeveralShards | Remedy::Never => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Rate limiting on DynamoDB: takes tokens from token buckets that many processes share.
+//!
+//! The buckets live in a table of zae-limiter's format, so Rust and Python services can share limits. Tidegate's Lambda
+//! functions refill the buckets, spread hot ones over shards, and count usage.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use tidegate::{AcquireError, Limiter};
+//!
+//! # async fn example(client: aws_sdk_dynamodb::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let limiter = Limiter::builder(client, "limits").build().await?;
+//!
+//! match limiter.acquire("key-1", "gpt-4").take("requests", 1).take("tokens", 500).await {
+//!     Ok(mut lease) => {
+//!         let used = 420;
+//!         lease.adjust("tokens", used - 500);
+//!         lease.commit().await?;
+//!     }
+//!     Err(AcquireError::Denied(denied)) => println!("try again in {:?}", denied.retry_after()),
+//!     Err(error) => return Err(error.into()),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What an acquire guarantees
+//!
+//! - It never admits more than the clients' common rule allows, whatever other clients write: every write is conditional.
+//! - It charges at most once. If a response is lost, the limiter finds out whether the charge happened, and never sends it again.
+//! - It can be cancelled at any await point. Tokens that were taken for a caller that has gone away are given to the next
+//!   one, or are given back.
+//! - A cache can deny a request, for at most a second, but never admits one.
+
+#![warn(missing_docs, clippy::missing_errors_doc, clippy::must_use_candidate)]
+
+mod acquire;
+mod bucket;
+mod cache;
+mod clock;
+mod core;
+mod error;
+mod lane;
+mod lease;
+mod limiter;
+mod names;
+mod several;
+
+#[cfg(feature = "test-util")]
+pub use self::clock::ManualClock;
+pub use self::{
+    acquire::AcquireBuilder,
+    error::{AcquireError, BuildError, CommitError, DecidedBy, Denied, InvalidRequest, LimitStatus, Unavailable},
+    lease::Lease,
+    limiter::{Limiter, LimiterBuilder, OnUnavailable},
+};

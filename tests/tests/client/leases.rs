@@ -1,0 +1,125 @@
+//! Leases: adjustments, refunds, and what becomes of callers that go away.
+
+use std::time::Duration;
+
+use tidegate_tests::client::{calls, prelude::*};
+
+#[tokio::test]
+async fn a_commit_writes_the_adjustments() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let mut lease = scene.acquire(500).await?;
+    scene.calls();
+    lease.adjust("tokens", 420 - 500);
+    lease.adjust("requests", 2);
+    lease.commit().await?;
+    assert_eq!(scene.calls(), calls([("UpdateItem", 1)]));
+    assert_eq!(scene.totals("tokens", 1).await?, (59_580_000, 420_000));
+    assert_eq!(scene.totals("requests", 1).await?, (597_000, 3_000));
+    // Without adjustments there is nothing to write.
+    scene.acquire(1).await?.commit().await?;
+    assert_eq!(scene.calls(), calls([("UpdateItem", 1)]));
+    Ok(())
+}
+
+/// An adjustment may take more than there is.
+#[tokio::test]
+async fn an_adjustment_may_leave_a_debt() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let mut lease = scene.acquire(60_000).await?;
+    lease.adjust("tokens", 1_000);
+    lease.commit().await?;
+    assert_eq!(scene.totals("tokens", 1).await?, (-1_000_000, 61_000_000));
+    let denied = scene.acquire(1).await.expect_err("there is a debt").to_string();
+    assert!(denied.contains("1.001s") && denied.contains("-1000 of 1"), "{denied}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refund_gives_everything_back() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let mut lease = scene.acquire(500).await?;
+    lease.adjust("tokens", 100);
+    lease.refund().await?;
+    assert_eq!(scene.totals("tokens", 1).await?, (60_000_000, 0));
+    assert_eq!(scene.totals("requests", 1).await?, (600_000, 0));
+    Ok(())
+}
+
+/// A refund never fills a bucket beyond its capacity, but always lowers what was consumed.
+#[tokio::test]
+async fn a_refund_does_not_overflow() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let lease = scene.acquire(500).await?;
+    scene.clock.advance(Duration::from_mins(10));
+    let _refilled = scene.acquire(60_000).await?;
+    scene.clock.advance(Duration::from_millis(59_900));
+    let _again = scene.acquire(1).await?;
+    scene.change(0, |item| drop(item.insert("b_tokens_tk".to_owned(), number(59_800_000)))).await?;
+    lease.refund().await?;
+    let (tokens, consumed) = scene.totals("tokens", 1).await?;
+    assert_eq!((tokens, consumed), (60_000_000, 60_001_000));
+    Ok(())
+}
+
+/// A dropped lease keeps its tokens, and its adjustments are written all the same.
+#[tokio::test]
+async fn a_dropped_lease_is_adjusted() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let mut lease = scene.acquire(500).await?;
+    lease.adjust("tokens", -400);
+    drop(lease);
+    drop(scene.acquire(7).await?);
+    scene.limiter.flush().await;
+    assert_eq!(scene.totals("tokens", 1).await?, (59_893_000, 107_000));
+    Ok(())
+}
+
+/// Wherever a caller goes away, its tokens are given back or were never taken.
+#[tokio::test]
+async fn a_cancelled_acquire_leaves_nothing() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let _first = scene.acquire(1).await?;
+    // The write is under way; two more requests wait for the next one.
+    scene.http.hold("UpdateItem");
+    {
+        let mut writing = Box::pin(async { scene.acquire(100).await });
+        let mut waiting = Box::pin(async { scene.acquire(200).await });
+        let held = async {
+            scene.http.held().await;
+        };
+        tokio::select! {
+            biased;
+            _ = &mut writing => panic!("the write is held"),
+            _ = &mut waiting => panic!("the write is held"),
+            () = held => {}
+        }
+    }
+    scene.http.release();
+    scene.limiter.flush().await;
+    assert_eq!(scene.totals("tokens", 1).await?, (59_999_000, 1_000));
+    Ok(())
+}
+
+/// A caller is cancelled after any number of polls, with faults or without.
+#[tokio::test]
+async fn cancellation_at_any_await_is_safe() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let _first = scene.acquire(1).await?;
+    let mut kept = 1;
+    for polls in 0..60 {
+        let mut acquire = Box::pin(async { scene.acquire(10).await });
+        let mut lease = None;
+        for _ in 0..polls {
+            if let std::task::Poll::Ready(acquired) = futures::poll!(&mut acquire) {
+                lease = Some(acquired?);
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(acquire);
+        kept += if lease.is_some() { 10 } else { 0 };
+        scene.limiter.flush().await;
+        assert_eq!(scene.totals("tokens", 1).await?, (60_000_000 - kept * 1_000, kept * 1_000), "after {polls} polls");
+    }
+    Ok(())
+}

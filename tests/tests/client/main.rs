@@ -1,0 +1,6 @@
+//! The client crate takes tokens from an embedded table.
+
+mod acquires;
+mod faults;
+mod leases;
+mod shards;
