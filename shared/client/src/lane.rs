@@ -162,7 +162,9 @@ impl Writer {
         let seen = self.bucket.seen(self.shard);
         let amounts: Vec<_> = requests.iter().map(|request| request.amounts.clone()).collect();
         let id = self.core.operation_id();
-        let (written, is_granted) = match next_call(seen.as_deref(), &amounts, *is_fresh, now) {
+        let call = next_call(seen.as_deref(), &amounts, *is_fresh, now);
+        let is_speculative = call == Call::Speculate;
+        let (written, is_granted) = match call {
             Call::Speculate => {
                 let sums = sums(&amounts);
                 let write = self.core.speculative_write(sums.keys().cloned().collect());
@@ -198,7 +200,8 @@ impl Writer {
             Ok(Written::Applied(item)) => self.grant(requests, &is_granted, item, now),
             Ok(Written::Refused(Some(item))) => {
                 let seen = self.bucket.observe(self.shard, item, now);
-                return self.obstacle(&seen);
+                // A refill asks more of the item than a speculative write does.
+                return if is_speculative { self.obstacle(&seen) } else { Ok(()) };
             }
             Ok(Written::Refused(None)) => {
                 self.bucket.forget(self.shard);
