@@ -332,13 +332,12 @@ impl Acquires {
                 expression.add(name.clone(), number(tokens));
             }
             expression.add(attribute(limit, bucket::CONSUMED), number(consumed));
-            match at_most {
-                Some(at_most) => expression.compare(name.clone(), "<=", number(at_most)),
+            if let Some(at_most) = at_most {
+                expression.compare(name.clone(), "<=", number(at_most));
+            } else {
                 // An item without the limit would become one that no client can use.
-                None => {
-                    let name = expression.name(name.clone());
-                    expression.require(&format!("attribute_exists({name})"));
-                }
+                let name = expression.name(name.clone());
+                expression.require(&format!("attribute_exists({name})"));
             }
             if let Some(at_least) = at_least {
                 expression.compare(name, ">=", number(at_least));

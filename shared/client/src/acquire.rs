@@ -111,7 +111,7 @@ async fn acquire_until(
     amounts: &Amounts<'static>,
     deadline: Instant,
 ) -> Result<Vec<Grant>, AcquireError> {
-    let bucket = core.bucket(name.clone());
+    let bucket = core.bucket(name);
     // The first in line tries and sleeps; the others wait for their turn.
     let Ok(_turn) = tokio::time::timeout_at(deadline, bucket.turn.lock()).await else {
         return acquire(core, name, amounts).await;
@@ -131,9 +131,9 @@ async fn acquire_until(
 /// Takes tokens of a bucket, and of its parent if consumption cascades. What only one of them grants is given back when
 /// its grants are dropped.
 async fn acquire(core: &Arc<Core>, name: &Name, amounts: &Amounts<'static>) -> Result<Vec<Grant>, AcquireError> {
-    let bucket = core.bucket(name.clone());
-    let of = |entity: &Entity<'static>| core.bucket(Name { entity: entity.clone(), resource: name.resource.clone() });
-    let expected = bucket.parent().flatten();
+    let bucket = core.bucket(name);
+    let of = |entity: &Entity<'static>| core.bucket(&Name { entity: entity.clone(), resource: name.resource.clone() });
+    let expected = bucket.parent();
     let (mut grants, parents) = match &expected {
         None => (take(core, &bucket, amounts).await?, Vec::new()),
         Some(parent) => {
@@ -203,20 +203,19 @@ async fn take(core: &Arc<Core>, bucket: &Arc<Bucket>, amounts: &Amounts<'static>
                 if busy == BUSY_ATTEMPTS {
                     return Err(error.into());
                 }
-                core.relieve(bucket, busy).await?;
+                Box::pin(core.relieve(bucket, busy)).await?;
             }
             Err(panicked) => return Err(Unavailable::new(panicked).into()),
         }
     }
     let Some((shortages, decided_by)) = denial else { return Err(Unavailable::new(NoShard).into()) };
     match shortages.iter().map(|of| of.remedy).max() {
-        Some(Remedy::SeveralShards) => several::take(core, bucket, amounts).await,
+        Some(Remedy::SeveralShards) => Box::pin(several::take(core, bucket, amounts)).await,
         _ => Err(refusal(bucket, &shortages, decided_by)),
     }
 }
 
 /// Of two denials, the one after which a request can be tried sooner.
-#[expect(clippy::type_complexity, reason = "a denial and what decided on it")]
 fn sooner(
     one: Option<(Vec<Shortage<'static>>, DecidedBy)>,
     other: (Vec<Shortage<'static>>, DecidedBy),

@@ -33,8 +33,8 @@ pub(crate) struct Bucket {
 struct Shards {
     /// How many shards the bucket has, as far as is known.
     count: u32,
-    /// The entity to which consumption cascades; `None` if no item was seen yet.
-    parent: Option<Option<Entity<'static>>>,
+    /// The entity to which consumption cascades, as far as is known.
+    parent: Option<Entity<'static>>,
     lanes: BTreeMap<Shard, Lane>,
 }
 
@@ -89,8 +89,8 @@ impl Bucket {
         Self { name, shards: Mutex::new(shards), turn: tokio::sync::Mutex::default() }
     }
 
-    /// The entity to which consumption cascades; `None` if that is not known yet.
-    pub(crate) fn parent(&self) -> Option<Option<Entity<'static>>> {
+    /// The entity to which consumption cascades, as far as is known.
+    pub(crate) fn parent(&self) -> Option<Entity<'static>> {
         self.lock().parent.clone()
     }
 
@@ -170,7 +170,7 @@ impl Bucket {
         if let Some(state) = seen.item.image.plain() {
             shards.count = shards.count.max(state.shards.get());
         }
-        shards.parent = Some(seen.item.parent.clone());
+        shards.parent.clone_from(&seen.item.parent);
         shards.lanes.entry(shard).or_default().seen = Some(Arc::clone(&seen));
         seen
     }

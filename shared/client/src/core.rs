@@ -74,9 +74,9 @@ impl Core {
         }
     }
 
-    pub(crate) fn bucket(&self, name: Name) -> Arc<Bucket> {
+    pub(crate) fn bucket(&self, name: &Name) -> Arc<Bucket> {
         let new = || Ok::<_, std::convert::Infallible>(Arc::new(Bucket::new(name.clone())));
-        let Ok(bucket) = self.known.get_or_insert_with(&name, new);
+        let Ok(bucket) = self.known.get_or_insert_with(name, new);
         bucket
     }
 
@@ -86,9 +86,9 @@ impl Core {
     }
 
     /// Returns the write for a set of limits, whose text depends on their names only.
-    pub(crate) fn speculative_write(&self, limits: Vec<Limit<'static>>) -> Arc<SpeculativeWrite> {
-        let new = || Ok::<_, std::convert::Infallible>(Arc::new(SpeculativeWrite::new(limits.clone())));
-        let Ok(write) = self.writes.get_or_insert_with(&limits, new);
+    pub(crate) fn speculative_write(&self, limits: &[Limit<'static>]) -> Arc<SpeculativeWrite> {
+        let new = || Ok::<_, std::convert::Infallible>(Arc::new(SpeculativeWrite::new(limits.to_vec())));
+        let Ok(write) = self.writes.get_or_insert_with(limits, new);
         write
     }
 

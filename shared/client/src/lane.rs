@@ -167,7 +167,7 @@ impl Writer {
         let (written, is_granted) = match call {
             Call::Speculate => {
                 let sums = sums(&amounts);
-                let write = self.core.speculative_write(sums.keys().cloned().collect());
+                let write = self.core.speculative_write(&sums.keys().cloned().collect::<Vec<_>>());
                 let amounts: Vec<_> = sums.into_values().collect();
                 let operation = operation(&id, requests.len(), now);
                 (self.core.acquires.speculate(&self.key, &write, &amounts, operation).await, vec![true; requests.len()])
@@ -209,16 +209,17 @@ impl Writer {
             }
             Err(WriteError::Throttled(error)) => return Err(Stop::Busy(Unavailable::new(error))),
             Err(WriteError::NotWritten(error)) => return Err(Stop::failed(error)),
-            Err(WriteError::Lost(error)) => match self.find(&id).await {
-                Some(item) => self.grant(requests, &is_granted, item, now),
-                // It may have been written. To write it again could charge twice.
-                None => {
+            Err(WriteError::Lost(error)) => {
+                if let Some(item) = self.find(&id).await {
+                    self.grant(requests, &is_granted, item, now);
+                } else {
+                    // It may have been written. To write it again could charge twice.
                     let error = AcquireError::from(Unavailable::new(error));
                     for request in select(requests, &is_granted) {
                         drop(request.reply.send(Reply::Failed(error.clone())));
                     }
                 }
-            },
+            }
         }
         Ok(())
     }
@@ -291,18 +292,15 @@ impl Writer {
         let configured = self.core.configurations.refresh(&self.bucket.name).await.map_err(Stop::failed)?;
         let terms = configured.configuration.as_ref().and_then(|of| of.limits.get(missing).copied());
         let seen = self.bucket.seen(self.shard);
-        match (terms, seen.as_deref().and_then(Seen::plain)) {
-            (Some(terms), Some(state)) => {
-                let tokens = terms.share(missing, state.shards).capacity;
-                let added = [(missing.clone(), (terms, tokens))].into();
-                self.align(state, Alignment { terms: BTreeMap::new(), added, expiry: None }).await?;
-            }
-            _ => {
-                let is_unknown: Vec<_> = requests.iter().map(|request| request.amounts.contains_key(missing)).collect();
-                let error = self.unknown(missing);
-                for request in select(requests, &is_unknown) {
-                    drop(request.reply.send(Reply::Failed(error.clone())));
-                }
+        if let (Some(terms), Some(state)) = (terms, seen.as_deref().and_then(Seen::plain)) {
+            let tokens = terms.share(missing, state.shards).capacity;
+            let added = [(missing.clone(), (terms, tokens))].into();
+            self.align(state, Alignment { terms: BTreeMap::new(), added, expiry: None }).await?;
+        } else {
+            let is_unknown: Vec<_> = requests.iter().map(|request| request.amounts.contains_key(missing)).collect();
+            let error = self.unknown(missing);
+            for request in select(requests, &is_unknown) {
+                drop(request.reply.send(Reply::Failed(error.clone())));
             }
         }
         Ok(true)
@@ -310,7 +308,6 @@ impl Writer {
 
     /// Returns the expiry that a refill writes; `None` if the item was brought in line with its configuration first, so
     /// that it must be looked at again.
-    #[expect(clippy::option_option, reason = "an item may have no expiry")]
     async fn expiry(
         &self,
         seen: &Seen,
@@ -426,9 +423,10 @@ impl Writer {
     async fn read_shards(&self, count: ShardCount) -> Result<Shards, Stop> {
         let read = self.core.buckets.read(&self.key, 0..count.get(), Consistency::Strong).await;
         let shards = read.map_err(Stop::failed)?;
-        match shards.unfamiliar.is_empty() {
-            true => Ok(shards),
-            false => Err(Stop::Failed(self.unsupported("a shard with rules of its own"))),
+        if shards.unfamiliar.is_empty() {
+            Ok(shards)
+        } else {
+            Err(Stop::Failed(self.unsupported("a shard with rules of its own")))
         }
     }
 

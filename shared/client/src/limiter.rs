@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// For how long a configuration is remembered, as by other clients.
-const CONFIGURATION_LIFETIME: Duration = Duration::from_secs(60);
+const CONFIGURATION_LIFETIME: Duration = Duration::from_mins(1);
 
 /// Takes tokens from the buckets of one namespace of a table. Cheap to clone: all clones share their caches.
 #[derive(Clone)]

@@ -83,14 +83,14 @@ async fn a_cancelled_acquire_leaves_nothing() -> anyhow::Result<()> {
     scene.http.hold("UpdateItem");
     {
         let mut writing = Box::pin(async { scene.acquire(100).await });
-        let mut waiting = Box::pin(async { scene.acquire(200).await });
+        let mut next = Box::pin(async { scene.acquire(200).await });
         let held = async {
             scene.http.held().await;
         };
         tokio::select! {
             biased;
             _ = &mut writing => panic!("the write is held"),
-            _ = &mut waiting => panic!("the write is held"),
+            _ = &mut next => panic!("the write is held"),
             () = held => {}
         }
     }
