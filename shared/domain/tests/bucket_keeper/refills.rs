@@ -61,7 +61,7 @@ proptest! {
         if refill.until.since(state.last_refill).as_millis() >= grain {
             prop_assert_eq!(lost, []);
         } else {
-            let credit = |limit| refill.credits.get(limit).map_or(0, |credit| credit.get());
+            let credit = |limit: &Limit<'static>| refill.credits.get(limit).map_or(0, |credit| credit.get());
             prop_assert!(open.iter().all(|(limit, _)| credit(limit) >= 1000), "{:?}", refill);
         }
         let mut refilled = Exact::default();
