@@ -32,7 +32,7 @@ async fn no_fault_charges_twice() -> anyhow::Result<()> {
     scene.limiter.flush().await;
     let (tokens, consumed) = scene.totals("tokens", 1).await?;
     let charged = consumed / 1_000;
-    assert!(scene.http.counts().total() > 100, "{:?}", scene.http.counts());
+    assert!(scene.http.counts().total() > 50, "{:?}", scene.http.counts());
     assert!(
         (granted..=granted + unknown).contains(&charged),
         "{charged} charged, {granted} granted, {unknown} unknown"
