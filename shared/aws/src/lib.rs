@@ -28,31 +28,48 @@
 //! | [`clock`] | the time of day |
 //! | [`error`] | what a failed call means: try again, or not |
 
+#![cfg_attr(not(feature = "functions"), allow(dead_code))]
+
 pub mod acquires;
+#[cfg(feature = "functions")]
 pub mod batch;
 pub mod buckets;
+#[cfg(feature = "functions")]
 pub mod client;
 pub mod clock;
+#[cfg(feature = "functions")]
 pub mod concurrent;
 pub mod configurations;
+#[cfg(feature = "functions")]
 pub mod dead_letters;
 mod dynamodb;
+#[cfg(feature = "functions")]
 pub mod emr;
 pub mod error;
+#[cfg(feature = "functions")]
 pub mod event;
 mod expression;
 pub mod image;
+#[cfg(feature = "functions")]
 pub mod invocation_record;
 pub mod namespaces;
+#[cfg(feature = "functions")]
 pub mod pattern;
+#[cfg(feature = "functions")]
 pub mod processors;
+#[cfg(feature = "functions")]
 pub mod rates;
+#[cfg(feature = "functions")]
 pub mod redrive;
+#[cfg(feature = "functions")]
 pub mod registry;
 pub mod schema;
+#[cfg(feature = "functions")]
 pub mod settings;
 pub mod snapshots;
+#[cfg(feature = "functions")]
 pub mod stream;
 pub mod table;
+#[cfg(feature = "functions")]
 pub mod tokens;
 mod transaction;

@@ -61,6 +61,24 @@ fn deployed_crates_use_no_embedded_service() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// An application that takes tokens builds one SDK client, not those of the functions.
+#[test]
+fn the_client_crate_needs_one_sdk_client() -> anyhow::Result<()> {
+    let (client, aws, workspace) = (manifest("shared/client")?, manifest("shared/aws")?, manifest("")?);
+    assert_eq!(client["dependencies"]["tidegate-aws"].as_table().map(Table::len), Some(1), "it selects no feature");
+    let defaults = &workspace["workspace"]["dependencies"]["tidegate-aws"]["default-features"];
+    assert_eq!(defaults.as_bool(), Some(false));
+    let is_sdk = |name: &str| name.starts_with("aws") && name != "aws-sdk-dynamodb";
+    let required = |manifest: &Table| -> BTreeSet<String> {
+        let dependencies = manifest["dependencies"].as_table().into_iter().flatten();
+        let required = dependencies.filter(|(_, of)| of.get("optional").and_then(Value::as_bool) != Some(true));
+        required.map(|(name, _)| name.clone()).filter(|name| is_sdk(name)).collect()
+    };
+    assert_eq!(required(&client), BTreeSet::new());
+    assert_eq!(required(&aws), BTreeSet::new());
+    Ok(())
+}
+
 /// What a test proves must not depend on what a demonstration shows.
 #[test]
 fn tests_import_no_demonstration() -> anyhow::Result<()> {
