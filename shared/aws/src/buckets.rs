@@ -305,6 +305,9 @@ fn clone_of(zero: &Item, key: &BucketKey<'_>, donor: &BucketState<'_>, split: &S
         clone.insert(attribute(limit, bucket::TOKENS), number(tokens));
         clone.insert(attribute(limit, bucket::CONSUMED), number(&0));
     }
+    for written_by_clients in [bucket::OPERATION, bucket::ACQUIRES] {
+        clone.remove(written_by_clients);
+    }
     clone
 }
 

@@ -90,6 +90,16 @@ fn an_update_has_both_sides() {
 }
 
 #[test]
+fn merged_acquires_are_read() {
+    for (value, expect) in [(json!({"N": "7"}), 7), (json!({"N": "-7"}), 0), (json!({"S": "seven"}), 0)] {
+        check_change(&with("/dynamodb/NewImage/#n", Some(value.clone())), |change| {
+            assert_eq!((change.old.merged_acquires(), change.new.merged_acquires()), (0, expect), "{value}");
+            assert_eq!(consumed(&change, "rpm"), (Some(2500), Some(3500)));
+        });
+    }
+}
+
+#[test]
 fn creations_and_removals_have_one_side() {
     let mut insert = with("/eventName", Some(json!("INSERT")));
     insert["dynamodb"].as_object_mut().unwrap().remove("OldImage");

@@ -208,27 +208,42 @@ pub struct Counter {
 
 /// The counters of one image of a bucket item, by limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters<'a>(Vec<(Limit<'a>, Counter)>);
+pub struct Counters<'a> {
+    limits: Vec<(Limit<'a>, Counter)>,
+    merged_acquires: u64,
+}
 
 impl<'a> Counters<'a> {
     /// Returns the counter of a limit.
     #[must_use]
     pub fn get(&self, limit: &Limit<'_>) -> Option<&Counter> {
-        let at = self.0.binary_search_by(|(name, _)| name.as_str().cmp(limit.as_str())).ok()?;
-        Some(&self.0[at].1)
+        let at = self.limits.binary_search_by(|(name, _)| name.as_str().cmp(limit.as_str())).ok()?;
+        Some(&self.limits[at].1)
     }
 
     /// Returns the limits and their counters, in the order of the limits' names.
     pub fn iter(&self) -> impl Iterator<Item = (&Limit<'a>, &Counter)> {
-        self.0.iter().map(|(limit, counter)| (limit, counter))
+        self.limits.iter().map(|(limit, counter)| (limit, counter))
+    }
+
+    /// Returns how many acquires clients have merged into writes of several, since the item was created.
+    #[must_use]
+    pub const fn merged_acquires(&self) -> u64 {
+        self.merged_acquires
+    }
+
+    /// Sets the number of [`merged_acquires`](Self::merged_acquires).
+    #[must_use]
+    pub fn with_merged_acquires(self, merged_acquires: u64) -> Self {
+        Self { merged_acquires, ..self }
     }
 }
 
 impl<'a> FromIterator<(Limit<'a>, Counter)> for Counters<'a> {
     fn from_iter<I: IntoIterator<Item = (Limit<'a>, Counter)>>(counters: I) -> Self {
-        let mut counters: Vec<_> = counters.into_iter().collect();
-        counters.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        Self(counters)
+        let mut limits: Vec<_> = counters.into_iter().collect();
+        limits.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Self { limits, merged_acquires: 0 }
     }
 }
 

@@ -103,7 +103,7 @@ impl<'a> Posting<'a> {
     pub fn tally(&self) -> UsageSums<'a> {
         let mut tally = UsageSums::default();
         for consumption in self.sources.values().flatten() {
-            tally.events += 1;
+            tally.events += consumption.acquires;
             for used in &consumption.limits {
                 add(&mut tally.tokens, &used.limit, used.tokens);
                 if used.overdrawn {
@@ -160,7 +160,7 @@ pub struct Span {
 /// The sums that a posting adds to its snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageSums<'a> {
-    /// The number of records with consumption.
+    /// The number of acquires: one for each record with consumption, or as many as its write merged.
     pub events: u64,
     /// Whole tokens by limit. Negative if clients gave back more than they took.
     pub tokens: BTreeMap<Limit<'a>, Tokens>,
@@ -172,6 +172,7 @@ pub struct UsageSums<'a> {
 #[derive(Debug, PartialEq, Eq)]
 struct Consumption<'a> {
     position: Position,
+    acquires: u64,
     limits: Vec<LimitConsumption<'a>>,
 }
 
@@ -202,7 +203,9 @@ impl<'a> Consumption<'a> {
                 });
             }
         }
-        (!limits.is_empty()).then_some(Self { position: change.position(), limits })
+        // A write that merges acquires adds their number. Another write adds none, and is one acquire.
+        let acquires = change.new.merged_acquires().saturating_sub(change.old.merged_acquires()).max(1);
+        (!limits.is_empty()).then_some(Self { position: change.position(), acquires, limits })
     }
 }
 
@@ -287,6 +290,22 @@ mod tests {
         check(change(Removed, &[rpm(1_000)], &[]), None);
         check(change(Created, &[], &[rpm(0)]), None);
         check(change(Updated, &[("wcu", 0, false)], &[("wcu", 1_000, false)]), None);
+    }
+
+    #[test]
+    fn merged_acquires_count_each() {
+        let check = |kind, before, after, expect| {
+            let mut change = change(kind, &[("rpm", 1_000, false)], &[("rpm", 5_000, false)]);
+            change.old = change.old.with_merged_acquires(before);
+            change.new = change.new.with_merged_acquires(after);
+            assert_eq!(fold(&[change], &[Window::Daily])[0].tally().events, expect, "{before} {after}");
+        };
+        check(ChangeKind::Created, 0, 0, 1);
+        check(ChangeKind::Created, 0, 3, 3);
+        check(ChangeKind::Updated, 7, 7, 1);
+        check(ChangeKind::Updated, 7, 11, 4);
+        // No client lowers the number.
+        check(ChangeKind::Updated, 7, 2, 1);
     }
 
     #[test]

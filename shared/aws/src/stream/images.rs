@@ -26,6 +26,8 @@ pub struct CounterAttributes<'a> {
     /// By limit. Parsed only if the limit is soft, so that no usage is lost over an attribute that does not matter.
     tokens: Vec<(Cow<'a, str>, &'a RawValue)>,
     soft: Vec<Cow<'a, str>>,
+    /// A malformed number is no reason to lose usage: the record then counts as one acquire.
+    merged_acquires: Option<&'a RawValue>,
 }
 
 impl<'a> StreamImage<'a> for Counters<'a> {
@@ -48,7 +50,10 @@ impl<'a> StreamImage<'a> for Counters<'a> {
             let name = Limit::new(limit.clone()).map_err(|error| DecodeError::invalid(attribute(), &limit, error))?;
             Ok((name, Counter { consumed: Millitokens::new(consumed), overdrawn }))
         };
-        raw.consumed.into_iter().map(counter).collect()
+        let merged = raw.merged_acquires.and_then(|number| serde_json::from_str(number.get()).ok());
+        let merged = merged.and_then(|Integer(number)| u64::try_from(number).ok()).unwrap_or_default();
+        let counters: Result<Self, _> = raw.consumed.into_iter().map(counter).collect();
+        Ok(counters?.with_merged_acquires(merged))
     }
 }
 
@@ -76,6 +81,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for CounterAttributes<'a> {
                             map.next_value::<IgnoredAny>()?;
                             image.soft.push(limit(name));
                         }
+                        None if name == bucket::ACQUIRES => image.merged_acquires = Some(map.next_value()?),
                         _ => drop(map.next_value::<IgnoredAny>()?),
                     }
                 }
