@@ -91,7 +91,7 @@ impl ClientScene {
     }
 
     /// An acquire of one request and some tokens.
-    pub fn acquire(&self, tokens: u64) -> AcquireBuilder<'_> {
+    pub fn acquire(&self, tokens: u64) -> AcquireBuilder {
         self.limiter.acquire(ENTITY, RESOURCE).take("requests", 1).take("tokens", tokens)
     }
 

@@ -4,7 +4,13 @@
 //! leaves its id in the attribute [`bucket::OPERATION`]. If a response is lost, [`Acquires::find`] reads the item and tells
 //! whether the write happened.
 
-use std::{collections::HashMap, error::Error, fmt::Write as _, io::ErrorKind};
+use std::{
+    collections::{BTreeMap, HashMap},
+    error::Error,
+    fmt::Write as _,
+    io::ErrorKind,
+    ops::Range,
+};
 
 use aws_sdk_dynamodb::{
     Client,
@@ -14,24 +20,24 @@ use aws_sdk_dynamodb::{
         put_item::PutItemError,
         update_item::{UpdateItemError, builders::UpdateItemFluentBuilder},
     },
-    types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure},
+    types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure, ThrottlingReason},
 };
 use tidegate_domain::{
     admission::{Change, Take, WRITE_UNIT},
-    bucket::{BucketKey, Entity, Limit},
-    state::{BucketImage, BucketState, LimitState},
+    bucket::{BucketKey, Limit, Shard},
+    state::BucketState,
     time::EpochMillis,
     tokens::Millitokens,
 };
 
 use crate::{
+    bucket_item::{BucketItem, Owner, bucket_item, new_item},
     buckets::{attribute, item_key, require_terms},
     configurations::Configured,
-    dynamodb::{Item, WriteOutcome},
+    dynamodb::{Item, WriteOutcome, batch_get},
     error::StoreError,
     expression::{Expression, number, text},
-    image::{describe, image_of},
-    schema::{self, PK, TTL, bucket},
+    schema::{self, PK, SK, TTL, bucket},
     transaction::Transaction,
 };
 
@@ -43,25 +49,6 @@ pub struct Acquires {
     /// Sends each write once.
     once: Client,
     table: String,
-}
-
-/// A bucket item, as a write or a read returned it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BucketItem {
-    /// What it holds, whatever its `vu`.
-    pub image: BucketImage<'static>,
-    /// The entity to which consumption cascades.
-    pub parent: Option<Entity<'static>>,
-    /// Whether it refuses all callers.
-    pub is_disabled: bool,
-    /// Whether a limit of it is soft: it admits callers into debt.
-    pub is_soft: bool,
-    /// Until when its amounts hold, in epoch milliseconds. 0 asks for one pass that clamps the tokens.
-    pub valid_until: Option<i64>,
-    /// Until when it admits all callers, in epoch milliseconds.
-    pub bypass_until: Option<i64>,
-    /// The id of the last write of a client of this crate.
-    pub operation: Option<String>,
 }
 
 /// A change of what was taken of a limit.
@@ -81,8 +68,8 @@ pub struct Adjustment<'a> {
 /// What became of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Written {
-    /// It happened; the item after it.
-    Applied(BucketItem),
+    /// It happened; the item after it, or `None` if that cannot be read.
+    Applied(Option<BucketItem>),
     /// A condition failed, so nothing was written; the item, or `None` if there is none.
     Refused(Option<BucketItem>),
 }
@@ -90,9 +77,13 @@ pub enum Written {
 /// Why it is not known from the response what became of a write.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The table or the item's partition takes no more for the moment. Nothing was written.
-    #[error("{0}")]
-    Throttled(StoreError),
+    /// The table or the item takes no more for the moment. Nothing was written.
+    #[error("{error}")]
+    Throttled {
+        error: StoreError,
+        /// Whether the item's own partition is too hot, so that more shards help.
+        is_hot_partition: bool,
+    },
     /// Nothing was written.
     #[error("{0}")]
     NotWritten(StoreError),
@@ -138,8 +129,8 @@ impl SpeculativeWrite {
             let _ = write!(update, ", #t{at} :d{at}, #c{at} :a{at}");
             let _ = write!(
                 condition,
-                " AND (#by > :now OR (#s{at} > :now AND attribute_exists(#p{at}) AND attribute_exists(#t{at})) \
-                 OR #t{at} >= :a{at}) AND (attribute_not_exists(#s{at}) OR #s{at} > :now)"
+                " AND attribute_exists(#t{at}) \
+                 AND (#by > :now OR (#s{at} > :now AND attribute_exists(#p{at})) OR #t{at} >= :a{at}) AND (attribute_not_exists(#s{at}) OR #s{at} > :now)"
             );
             for (name, field) in
                 [("t", bucket::TOKENS), ("c", bucket::CONSUMED), ("s", bucket::SOFT), ("p", bucket::CAPACITY)]
@@ -157,13 +148,24 @@ impl SpeculativeWrite {
     }
 }
 
-/// A shard, and what is taken from it.
+/// A shard as it was seen, and the write that refills it and takes from it.
 #[derive(Clone, Debug)]
 pub struct SeenShard<'s, 'a> {
     pub key: BucketKey<'a>,
-    /// The shard as it was seen.
-    pub state: &'s BucketState<'a>,
-    pub take: Take<'a>,
+    pub item: &'s BucketItem,
+    /// The state of `item`.
+    pub state: &'s BucketState<'static>,
+    pub take: Take<'static>,
+    pub renewal: Renewal,
+}
+
+/// What a refill renews beside the tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renewal {
+    /// The new expiry in epoch seconds; `None` if the item must not expire.
+    pub expires: Option<i64>,
+    /// The new parent, if the item has another one.
+    pub owner: Option<Owner>,
 }
 
 /// Who writes, and when.
@@ -222,19 +224,9 @@ impl Acquires {
         self.send(key, update).await
     }
 
-    /// Refills a shard that was `seen` and takes from it, in one write. `expires` is the new expiry in epoch seconds;
-    /// `None` if the item must not expire.
-    pub async fn take(
-        &self,
-        key: &BucketKey<'_>,
-        seen: &BucketItem,
-        state: &BucketState<'_>,
-        take: &Take<'_>,
-        expires: Option<i64>,
-        operation: Operation<'_>,
-    ) -> Result<Written, WriteError> {
-        let expression = take_expression(seen.valid_until, state, take, expires, operation);
-        self.send(key, expression.applied_to(self.once.update_item())).await
+    /// Refills a shard that was seen and takes from it, in one write.
+    pub async fn take(&self, seen: &SeenShard<'_, '_>, operation: Operation<'_>) -> Result<Written, WriteError> {
+        self.send(&seen.key, take_expression(seen, operation).applied_to(self.once.update_item())).await
     }
 
     /// Refills several shards of a bucket and takes from each, in one transaction. The SDK may send it again: its token
@@ -243,13 +235,12 @@ impl Acquires {
     /// AWS: [idempotency](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html#transaction-apis-txwriteitems).
     pub async fn take_together(
         &self,
-        takes: &[SeenShard<'_, '_>],
-        expires: Option<i64>,
+        shards: &[SeenShard<'_, '_>],
         operation: Operation<'_>,
     ) -> Result<WriteOutcome, StoreError> {
         let mut transaction = Transaction::new(&self.table);
-        for SeenShard { key, state, take } in takes {
-            transaction.update(item_key(key), take_expression(None, state, take, expires, operation))?;
+        for seen in shards {
+            transaction.update(item_key(&seen.key), take_expression(seen, operation))?;
         }
         transaction.send(&self.client).await
     }
@@ -262,41 +253,7 @@ impl Acquires {
         configured: &Configured,
         operation: Operation<'_>,
     ) -> Result<Written, WriteError> {
-        let BucketKey { namespace, entity, resource, .. } = key;
-        let mut item = item_key(key);
-        let mut put = |name: &str, value| drop(item.insert(name.to_owned(), value));
-        put(schema::ENTITY_ID, text(entity.as_str()));
-        put(schema::RESOURCE, text(resource.as_str()));
-        put(bucket::CASCADE, AttributeValue::Bool(configured.parent.is_some()));
-        if let Some(parent) = &configured.parent {
-            put(bucket::PARENT_ID, text(parent.as_str()));
-        }
-        put(bucket::LAST_REFILL, number(&state.last_refill));
-        put(bucket::SHARD_COUNT, number(&state.shards.get()));
-        put(bucket::OPERATION, text(operation.id));
-        if operation.acquires > 1 {
-            put(bucket::ACQUIRES, number(&operation.acquires));
-        }
-        if let Some(expires) = state.expires {
-            put(TTL, number(&expires));
-        }
-        put(schema::GSI2PK, text(schema::resource_pk(namespace, resource)));
-        put(schema::GSI2SK, text(schema::bucket_gsi2_sk(key)));
-        put(schema::GSI3PK, text(schema::entity_pk(namespace, entity)));
-        put(schema::GSI3SK, text(schema::bucket_gsi3_sk(key)));
-        put(schema::GSI4PK, text(namespace.as_str()));
-        put(schema::GSI4SK, text(schema::bucket_gsi4_sk(key)));
-        for (limit, LimitState { tokens, consumed, terms }) in &state.limits {
-            for (field, value) in [
-                (bucket::TOKENS, number(tokens)),
-                (bucket::CONSUMED, number(consumed)),
-                (bucket::CAPACITY, number(&terms.capacity)),
-                (bucket::REFILL_AMOUNT, number(&terms.refill)),
-                (bucket::REFILL_PERIOD, number(&terms.period)),
-            ] {
-                put(&attribute(limit, field), value);
-            }
-        }
+        let item = new_item(key, state, &configured.owner, operation);
         let sent = self
             .once
             .put_item()
@@ -307,12 +264,28 @@ impl Acquires {
             .send()
             .await;
         match sent {
-            Ok(_) => Ok(Written::Applied(bucket_item(item).map_err(WriteError::Lost)?)),
-            Err(error) => refused("PutItem", error, |error| match error {
-                PutItemError::ConditionalCheckFailedException(failed) => Some(failed.item),
-                _ => None,
-            }),
+            Ok(_) => Ok(Written::Applied(bucket_item(item).ok())),
+            Err(error) => judge("PutItem", error, refusal!(PutItemError)),
         }
+    }
+
+    /// Gives an item that exists all attributes of this state that it lacks.
+    pub async fn complete(
+        &self,
+        key: &BucketKey<'_>,
+        state: &BucketState<'_>,
+        configured: &Configured,
+        operation: Operation<'_>,
+    ) -> Result<Written, WriteError> {
+        let mut expression = Expression::default();
+        let exists = expression.name(PK);
+        expression.require(&format!("attribute_exists({exists})"));
+        for (name, value) in new_item(key, state, &configured.owner, operation) {
+            if name != PK && name != SK {
+                expression.set_once(&name, value);
+            }
+        }
+        self.send(key, expression.applied_to(self.once.update_item())).await
     }
 
     /// Changes what was taken of some limits.
@@ -353,6 +326,21 @@ impl Acquires {
         output.item.map(bucket_item).transpose()
     }
 
+    /// Reads several shards of a bucket, consistently; missing ones are left out.
+    pub async fn find_all(
+        &self,
+        key: &BucketKey<'_>,
+        shards: Range<u32>,
+    ) -> Result<BTreeMap<Shard, BucketItem>, StoreError> {
+        let keys: HashMap<_, _> =
+            shards.map(Shard::new).map(|shard| (schema::bucket_pk(&key.at(shard)), shard)).collect();
+        let requested = keys.values().map(|shard| item_key(&key.at(*shard)));
+        let items = batch_get(&self.client, &self.table, requested.collect(), true).await?;
+        let shard_of = |item: &Item| keys.get(item.get(PK)?.as_s().ok()?).copied();
+        let found = items.into_iter().filter_map(|item| Some((shard_of(&item)?, item)));
+        found.map(|(shard, item)| Ok((shard, bucket_item(item)?))).collect()
+    }
+
     async fn send(&self, key: &BucketKey<'_>, update: UpdateItemFluentBuilder) -> Result<Written, WriteError> {
         let sent = update
             .table_name(&self.table)
@@ -363,37 +351,34 @@ impl Acquires {
             .await;
         match sent {
             // The write has happened, whatever the item looks like.
-            Ok(output) => {
-                Ok(Written::Applied(bucket_item(output.attributes.unwrap_or_default()).map_err(WriteError::Lost)?))
-            }
-            Err(error) => refused("UpdateItem", error, |error| match error {
-                UpdateItemError::ConditionalCheckFailedException(failed) => Some(failed.item),
-                _ => None,
-            }),
+            Ok(output) => Ok(Written::Applied(bucket_item(output.attributes.unwrap_or_default()).ok())),
+            Err(error) => judge("UpdateItem", error, refusal!(UpdateItemError)),
         }
     }
 }
 
 /// The write that refills a shard that was seen and takes from it, on the condition that it still is as it was seen.
-fn take_expression(
-    valid_until: Option<i64>,
-    state: &BucketState<'_>,
-    take: &Take<'_>,
-    expires: Option<i64>,
-    operation: Operation<'_>,
-) -> Expression {
+fn take_expression(seen: &SeenShard<'_, '_>, operation: Operation<'_>) -> Expression {
+    let SeenShard { item, state, take, renewal: Renewal { expires, owner }, .. } = seen;
     let mut expression = Expression::default();
     expression.compare(bucket::LAST_REFILL, "=", number(&state.last_refill));
     expression.compare(bucket::SHARD_COUNT, "=", number(&state.shards.get()));
-    pin_plain(&mut expression, valid_until);
+    pin_plain(&mut expression, item.valid_until);
     expression.set(bucket::OPERATION, text(operation.id));
     if take.until > state.last_refill {
         expression.set(bucket::LAST_REFILL, number(&take.until));
     }
     match expires {
-        Some(expires) if state.expires != Some(expires) => drop(expression.set(TTL, number(&expires))),
+        Some(expires) if state.expires != Some(*expires) => drop(expression.set(TTL, number(expires))),
         None if state.expires.is_some() => drop(expression.remove(TTL)),
         _ => {}
+    }
+    if let Some(Owner { cascades, parent }) = owner {
+        expression.set(bucket::CASCADE, AttributeValue::Bool(*cascades));
+        match parent {
+            Some(parent) => drop(expression.set(bucket::PARENT_ID, text(parent.as_str()))),
+            None => drop(expression.remove(bucket::PARENT_ID)),
+        }
     }
     if operation.acquires > 1 {
         expression.add(bucket::ACQUIRES, number(&operation.acquires));
@@ -404,8 +389,10 @@ fn take_expression(
         let tokens = attribute(limit, bucket::TOKENS);
         // What another writer has credited must not be credited twice.
         expression.compare(tokens.clone(), "<=", number(&of.tokens));
-        if taken.get() > 0 {
+        if taken.get() > 0 || credit.get() < 0 {
             expression.compare(tokens.clone(), ">=", number(at_least));
+        }
+        if taken.get() > 0 {
             expression.add(attribute(limit, bucket::CONSUMED), number(taken));
         }
         let change = credit.get().saturating_sub(taken.get());
@@ -436,38 +423,61 @@ fn pin_plain(expression: &mut Expression, seen: Option<i64>) {
     }
 }
 
-/// Judges the error of a write that is sent once. `condition_failed` returns the item if a condition failed.
-fn refused<E>(
-    operation: &'static str,
-    error: SdkError<E>,
-    condition_failed: fn(E) -> Option<Option<Item>>,
-) -> Result<Written, WriteError>
+/// What the service said of a write that it has not made.
+enum Refusal {
+    /// A condition failed; the item, if there is one.
+    Condition(Option<Item>),
+    /// The item's own partition is too hot, or something else is.
+    Throttled { is_hot_partition: bool },
+    Other,
+}
+
+/// A function that reads an operation's error. The SDK has one type for each operation.
+macro_rules! refusal {
+    ($error:ident) => {
+        |error| match error {
+            $error::ConditionalCheckFailedException(failed) => Refusal::Condition(failed.item.clone()),
+            $error::ProvisionedThroughputExceededException(error) => throttled(error.throttling_reasons()),
+            $error::ThrottlingException(error) => throttled(error.throttling_reasons()),
+            // A transaction that holds the item is over in milliseconds.
+            $error::TransactionConflictException(_) | $error::RequestLimitExceeded(_) => throttled(&[]),
+            _ => Refusal::Other,
+        }
+    };
+}
+use refusal;
+
+fn throttled(reasons: &[ThrottlingReason]) -> Refusal {
+    Refusal::Throttled { is_hot_partition: reasons.iter().any(|reason| reason.reason() == Some(HOT_PARTITION)) }
+}
+
+/// Judges the error of a write that is sent once.
+fn judge<E>(operation: &'static str, error: SdkError<E>, refusal: fn(&E) -> Refusal) -> Result<Written, WriteError>
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
-    if error.code() == Some("ConditionalCheckFailedException") {
-        let SdkError::ServiceError(error) = error else { return Ok(Written::Refused(None)) };
-        let item = condition_failed(error.into_err()).flatten();
-        return Ok(Written::Refused(item.map(bucket_item).transpose().map_err(WriteError::NotWritten)?));
-    }
-    let judge = match &error {
-        SdkError::ServiceError(service) => match service.err().code() {
-            // A transaction that holds the item is over in milliseconds.
-            Some(
-                "ProvisionedThroughputExceededException"
-                | "ThrottlingException"
-                | "RequestLimitExceeded"
-                | "TransactionConflictException",
-            ) => WriteError::Throttled,
-            _ if service.raw().status().is_server_error() => WriteError::Lost,
-            _ => WriteError::NotWritten,
+    let kind = match &error {
+        SdkError::ServiceError(service) => match refusal(service.err()) {
+            Refusal::Condition(item) => {
+                return Ok(Written::Refused(item.map(bucket_item).transpose().map_err(WriteError::NotWritten)?));
+            }
+            Refusal::Throttled { is_hot_partition } => {
+                return Err(WriteError::Throttled { error: StoreError::from_sdk(operation, error), is_hot_partition });
+            }
+            Refusal::Other if service.raw().status().is_server_error() => WriteError::Lost,
+            Refusal::Other => WriteError::NotWritten,
         },
         SdkError::ConstructionFailure(_) => WriteError::NotWritten,
         SdkError::DispatchFailure(failure) if failure.is_user() || never_connected(&error) => WriteError::NotWritten,
         _ => WriteError::Lost,
     };
-    Err(judge(StoreError::from_sdk(operation, error)))
+    Err(kind(StoreError::from_sdk(operation, error)))
 }
+
+/// The reason of a throttled write whose item collection is written too fast.
+///
+/// AWS: [throttling reasons](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/throttling-diagnosing.html).
+const HOT_PARTITION: &str = "TableWriteKeyRangeThroughputExceeded";
 
 /// Whether no connection was made, so that the request was never sent.
 fn never_connected(error: &(dyn Error + 'static)) -> bool {
@@ -479,35 +489,4 @@ fn never_connected(error: &(dyn Error + 'static)) -> bool {
         source = cause.source();
     }
     false
-}
-
-/// Reads an item as a client sees it.
-pub(crate) fn bucket_item(mut item: Item) -> Result<BucketItem, StoreError> {
-    let mut moment = |name: &str| {
-        let value = item.remove(name);
-        value.map(|value| integer(&value).ok_or_else(|| corrupt(&item, name, &value))).transpose()
-    };
-    let (valid_until, bypass_until) = (moment(bucket::VALID_UNTIL)?, moment(bucket::BYPASS)?);
-    let is_disabled = matches!(item.remove(bucket::DISABLED), Some(AttributeValue::Bool(true)));
-    let is_soft = item.keys().any(|name| matches!(bucket::limit_and_field(name), Some((_, bucket::SOFT))));
-    let operation = match item.remove(bucket::OPERATION) {
-        Some(AttributeValue::S(id)) => Some(id),
-        _ => None,
-    };
-    let cascades = item.get(bucket::CASCADE).is_some_and(|cascades| cascades.as_bool() == Ok(&true));
-    let parent = item.get(bucket::PARENT_ID).filter(|_| cascades).and_then(|parent| parent.as_s().ok());
-    let parent = parent.map(|parent| {
-        let quoted = || corrupt(&item, bucket::PARENT_ID, &AttributeValue::S(parent.clone()));
-        Entity::new(parent.clone()).map_err(|_| quoted())
-    });
-    let parent = parent.transpose()?;
-    Ok(BucketItem { image: image_of(&item)?, parent, is_disabled, is_soft, valid_until, bypass_until, operation })
-}
-
-fn integer(value: &AttributeValue) -> Option<i64> {
-    value.as_n().ok()?.parse().ok()
-}
-
-fn corrupt(item: &Item, attribute: &str, value: &AttributeValue) -> StoreError {
-    StoreError::Corrupt { item: describe(item), attribute: attribute.to_owned(), value: format!("{value:?}") }
 }

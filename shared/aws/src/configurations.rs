@@ -9,6 +9,8 @@ use tidegate_domain::{
 };
 
 use crate::{
+    bucket_item::Owner,
+    buckets::Consistency,
     dynamodb::{Item, batch_get},
     error::StoreError,
     expression::text,
@@ -28,11 +30,8 @@ pub struct Configurations {
 pub struct Configured {
     /// `None` if no level defines a limit.
     pub configuration: Option<Configuration>,
-    /// The entity to which consumption cascades.
-    pub parent: Option<Entity<'static>>,
-    /// The generation and the incarnation of the entity's parent, for clients since 0.17.
-    pub parent_generation: Option<i64>,
-    pub incarnation: Option<String>,
+    /// The entity's parent.
+    pub owner: Owner,
 }
 
 impl Configurations {
@@ -48,6 +47,17 @@ impl Configurations {
         entity: &Entity<'_>,
         resource: &Resource<'_>,
     ) -> Result<Configured, StoreError> {
+        self.read_with(namespace, entity, resource, Consistency::Eventual).await
+    }
+
+    /// The same, with this consistency.
+    pub async fn read_with(
+        &self,
+        namespace: &Namespace<'_>,
+        entity: &Entity<'_>,
+        resource: &Resource<'_>,
+        consistency: Consistency,
+    ) -> Result<Configured, StoreError> {
         let entity_pk = schema::entity_pk(namespace, entity);
         let keys = [
             (entity_pk.clone(), schema::entity_config_sk(resource)),
@@ -57,7 +67,8 @@ impl Configurations {
             (entity_pk, entity::META.to_owned()),
         ];
         let requested = keys.iter().map(|(pk, sk)| [(PK.to_owned(), text(pk)), (SK.to_owned(), text(sk))].into());
-        let items = batch_get(&self.client, &self.table, requested.collect(), false).await?;
+        let is_strong = consistency == Consistency::Strong;
+        let items = batch_get(&self.client, &self.table, requested.collect(), is_strong).await?;
         let [own, default, resource, system, meta] = keys.map(|(pk, sk)| {
             let is = |item: &&Item, name, value: &String| item.get(name).and_then(|of| of.as_s().ok()) == Some(value);
             items.iter().find(|item| is(item, PK, &pk) && is(item, SK, &sk))
@@ -65,20 +76,14 @@ impl Configurations {
         let levels = [level(own)?, level(default)?, level(resource)?, level(system)?];
         let configuration = resolve(&levels);
         let cascades = configuration.as_ref().and_then(|configuration| configuration.cascades);
-        Ok(Configured {
-            parent: meta.and_then(|meta| parent(meta, cascades)),
-            parent_generation: meta.and_then(|meta| integer(meta.get(bucket::PARENT_GENERATION)?)),
-            incarnation: meta.and_then(|meta| meta.get(bucket::INCARNATION)?.as_s().ok().cloned()),
-            configuration,
-        })
+        Ok(Configured { owner: owner(meta, cascades)?, configuration })
     }
 }
 
-/// The entity to which consumption cascades: the configuration overrules the entity's own item.
-fn parent(meta: &Item, cascades: Option<bool>) -> Option<Entity<'static>> {
-    let own = || meta.get(bucket::CASCADE).is_some_and(|cascades| cascades.as_bool() == Ok(&true));
-    let parent = meta.get(bucket::PARENT_ID)?.as_s().ok().filter(|_| cascades.unwrap_or_else(own))?;
-    Entity::new(parent.clone()).ok()
+/// The entity's parent, by the entity's own item. Whether consumption cascades to it is overruled by the configuration.
+fn owner(meta: Option<&Item>, cascades: Option<bool>) -> Result<Owner, StoreError> {
+    let own = meta.map(Owner::of).transpose()?.unwrap_or_default();
+    Ok(Owner { cascades: cascades.unwrap_or(own.cascades), ..own })
 }
 
 /// What a configuration item says.
@@ -120,6 +125,9 @@ fn level(item: Option<&Item>) -> Result<Option<LevelConfiguration>, StoreError> 
             config::REFILL_AMOUNT => terms.refill = Millitokens::new(thousands),
             _ => terms.period = thousands,
         }
+    }
+    if let Some((limit, _)) = level.limits.iter().find(|(_, terms)| terms.refill.get() <= 0) {
+        level.unsupported = Some(config::attribute(limit.as_str(), config::REFILL_AMOUNT));
     }
     if let Some((limit, _)) = level.limits.iter().find(|(_, terms)| terms.period <= 0) {
         let attribute = config::attribute(limit.as_str(), config::REFILL_PERIOD);

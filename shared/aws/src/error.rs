@@ -24,6 +24,15 @@ pub enum StoreError {
         /// What went wrong.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The table does not exist, or its policy does not allow the operation. It may succeed when an operator has corrected
+    /// that.
+    #[error("{operation} is not possible: the table or a permission is missing")]
+    Misconfigured {
+        /// The operation's name.
+        operation: &'static str,
+        /// What the service said.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// An item holds a value that its writers do not write.
     #[error("attribute {attribute} of {item} has the invalid value {value}")]
     Corrupt {
@@ -44,7 +53,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the same request may succeed later. If not, it must be parked, or it blocks its shard.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Unexplained { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Misconfigured { .. } | Self::Unexplained { .. })
     }
 
     /// Judges an SDK error by its code. Unknown errors are retryable: an operator can fix
@@ -54,12 +63,20 @@ impl StoreError {
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
         R: std::fmt::Debug + Send + Sync + 'static,
     {
-        let permanent = match error.as_service_error() {
-            Some(answer) => is_permanent(answer.code(), answer.message()),
+        let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
+        let is_permanent = match error.as_service_error() {
+            Some(answer) => is_permanent(code, answer.message()),
             None => matches!(error, SdkError::ConstructionFailure(_)),
         };
+        let is_misconfigured = code.is_some_and(|code| MISCONFIGURED.contains(&code));
         let source = Box::new(error);
-        if permanent { Self::Refused { operation, source } } else { Self::Unavailable { operation, source } }
+        if is_permanent {
+            Self::Refused { operation, source }
+        } else if is_misconfigured {
+            Self::Misconfigured { operation, source }
+        } else {
+            Self::Unavailable { operation, source }
+        }
     }
 }
 
@@ -105,6 +122,16 @@ pub fn causes(error: &dyn Error) -> String {
     }
     line
 }
+
+/// Errors that last until an operator acts.
+///
+/// AWS: [errors of DynamoDB](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html).
+const MISCONFIGURED: [&str; 4] = [
+    "AccessDeniedException",
+    "MissingAuthenticationTokenException",
+    "ResourceNotFoundException",
+    "UnrecognizedClientException",
+];
 
 /// Whether the same request will get this answer for ever.
 ///

@@ -219,7 +219,9 @@ fn state(
     if valid_until.is_some() {
         return Err(Unfamiliar::AwaitsClient);
     }
-    let limits = limits.into_iter().map(|(limit, numbers)| Some((limit, limit_state(numbers)?)));
+    // `set_limits` writes the terms of a new limit only. The first client that needs the limit gives it tokens.
+    let is_seeded = |(_, [tokens, consumed, ..]): &(Limit<'_>, LimitNumbers)| tokens.is_some() || consumed.is_some();
+    let limits = limits.into_iter().filter(is_seeded).map(|(limit, numbers)| Some((limit, limit_state(numbers)?)));
     let limits: BTreeMap<_, _> = limits.collect::<Option<_>>().ok_or(Unfamiliar::Incomplete)?;
     if !limits.keys().any(Limit::is_write_units) {
         return Err(Unfamiliar::Incomplete);

@@ -9,6 +9,7 @@
 //! | [`snapshots`] | postings become conditional writes of usage snapshots |
 //! | [`redrive`] | what was parked or discarded is counted, once |
 //! | [`acquires`] | writes of clients: they take tokens speculatively or with a refill, and give them back |
+//! | [`bucket_item`] | a bucket item as clients see it and create it |
 //! | [`buckets`] | refills, splits and alignments become conditional writes of bucket items |
 //! | [`rates`] | workers' reports and their summary, in S3 |
 //! | [`registry`] | which buckets are sharded, and how far the repair has come |
@@ -33,6 +34,7 @@
 pub mod acquires;
 #[cfg(feature = "functions")]
 pub mod batch;
+pub mod bucket_item;
 pub mod buckets;
 #[cfg(feature = "functions")]
 pub mod client;

@@ -1,6 +1,6 @@
 //! A request for tokens: from which shards it takes them, with its parent, and how long it waits.
 
-use std::{borrow::Cow, future::IntoFuture, sync::Arc, time::Duration};
+use std::{future::IntoFuture, sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, join};
 use tidegate_domain::{
@@ -12,42 +12,59 @@ use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
     bucket::{Bucket, Choice},
+    check::{self, Availability},
     core::{Core, Name},
     error::{AcquireError, DecidedBy, Denied, InvalidRequest, LimitStatus, Unavailable},
-    lane::{Reply, TakeRequest},
+    lane::{Busy, Reply, TakeRequest},
     lease::{Grant, Lease},
     limiter::{Limiter, OnUnavailable},
-    names, several,
+    names, several, shards,
 };
 
 /// How many shards are asked, one after the other, before a request is denied: as many as other clients ask.
 const SHARDS: usize = 3;
 
-/// How often a request is tried again while partitions are busy.
-const BUSY_ATTEMPTS: u32 = 8;
+/// How often a request is tried while partitions are busy.
+const BUSY_ATTEMPTS: usize = 8;
+
+/// The attempt at which the shards of a bucket are doubled, if its partition is too hot.
+const DOUBLE_AT: usize = 4;
+
+/// How often a request starts anew because the bucket got other shards.
+const MOVES: u32 = 4;
+
+/// When to try again if nothing is known about the tokens.
+const IN_LINE: Duration = Duration::from_secs(1);
 
 /// A request for tokens of one entity on one resource. It is sent when it is awaited.
 ///
 /// Made by [`Limiter::acquire`].
 #[must_use = "nothing is taken before the request is awaited"]
 #[derive(Clone, Debug)]
-pub struct AcquireBuilder<'l> {
-    limiter: &'l Limiter,
-    entity: Cow<'l, str>,
-    resource: Cow<'l, str>,
-    amounts: Vec<(Cow<'l, str>, u64)>,
+pub struct AcquireBuilder {
+    limiter: Limiter,
+    /// The first mistake is reported when the request is awaited.
+    request: Result<Request, InvalidRequest>,
     deadline: Option<Instant>,
 }
 
-impl<'l> AcquireBuilder<'l> {
-    pub(crate) fn new(limiter: &'l Limiter, entity: Cow<'l, str>, resource: Cow<'l, str>) -> Self {
-        Self { limiter, entity, resource, amounts: Vec::new(), deadline: None }
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) name: Name,
+    pub(crate) amounts: Amounts<'static>,
+}
+
+impl AcquireBuilder {
+    pub(crate) fn new(limiter: Limiter, entity: &str, resource: &str) -> Self {
+        let request = Name::checked(entity, resource).map(|name| Request { name, amounts: Amounts::new() });
+        Self { limiter, request, deadline: None }
     }
 
     /// Asks for whole tokens of a limit. Amounts of the same limit add up. An amount of 0 takes nothing, but requires
     /// that the limit exists.
-    pub fn take(mut self, limit: impl Into<Cow<'l, str>>, tokens: u64) -> Self {
-        self.amounts.push((limit.into(), tokens));
+    pub fn take(mut self, limit: impl AsRef<str>, tokens: u64) -> Self {
+        self.request = self.request.and_then(|request| request.with(limit.as_ref(), tokens));
         self
     }
 
@@ -58,50 +75,78 @@ impl<'l> AcquireBuilder<'l> {
         self
     }
 
+    /// Looks at what the bucket and its parent's can grant, without taking. The deadline has no effect.
+    ///
+    /// It reads shard 0, and the other shards if there are any: one or two calls for each bucket. Other callers can take
+    /// tokens at any time, so an acquire right after it can still be denied.
+    ///
+    /// # Errors
+    /// As for the request itself, except that too few tokens are no error.
+    pub async fn check(self) -> Result<Availability, AcquireError> {
+        let Request { name, amounts } = self.request?;
+        check::check(&self.limiter.core, &name, &amounts).await
+    }
+
     async fn send(self) -> Result<Lease, AcquireError> {
-        let core = &self.limiter.core;
-        let name = Name { entity: names::entity(&self.entity)?, resource: names::resource(&self.resource)? };
-        let amounts = amounts(&name, &self.amounts)?;
-        let acquired = match self.deadline {
+        let Self { limiter, request, deadline } = self;
+        let Request { name, amounts } = request?.not_empty()?;
+        let core = &limiter.core;
+        let acquired = match deadline {
             None => acquire(core, &name, &amounts).await,
             Some(deadline) => acquire_until(core, &name, &amounts, deadline).await,
         };
         match acquired {
             Ok(grants) => Ok(Lease::new(grants)),
-            Err(AcquireError::Unavailable(error)) => match self.limiter.on_unavailable {
-                OnUnavailable::Deny => Err(error.into()),
-                OnUnavailable::Allow => {
-                    tracing::warn!(entity = %self.entity, resource = %self.resource, error = %error, "admitted without the table");
-                    Ok(Lease::degraded())
-                }
-            },
+            Err(AcquireError::Unavailable(error)) => unavailable(&limiter, &name, error),
             Err(error) => Err(error),
         }
     }
 }
 
-impl<'l> IntoFuture for AcquireBuilder<'l> {
+impl IntoFuture for AcquireBuilder {
     type Output = Result<Lease, AcquireError>;
-    type IntoFuture = BoxFuture<'l, Self::Output>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.send())
     }
 }
 
-fn amounts(name: &Name, taken: &[(Cow<'_, str>, u64)]) -> Result<Amounts<'static>, InvalidRequest> {
-    let mut amounts = Amounts::new();
-    for (limit, tokens) in taken {
-        let overflow = || InvalidRequest::Amount { limit: limit.to_string(), amount: *tokens };
-        let millitokens =
-            i64::try_from(*tokens).ok().and_then(|tokens| tokens.checked_mul(1000)).ok_or_else(overflow)?;
-        let sum = amounts.entry(names::limit(limit)?).or_default();
-        *sum = Millitokens::new(sum.get().checked_add(millitokens).ok_or_else(overflow)?);
+impl Request {
+    fn with(mut self, limit: &str, tokens: u64) -> Result<Self, InvalidRequest> {
+        let sum = self.amounts.entry(names::limit(limit)?).or_default();
+        let millitokens = i64::try_from(tokens).ok().and_then(|tokens| tokens.checked_mul(1000));
+        match millitokens.and_then(|millitokens| sum.get().checked_add(millitokens)) {
+            Some(total) => *sum = Millitokens::new(total),
+            None => return Err(InvalidRequest::Amount { limit: limit.to_owned(), amount: tokens }),
+        }
+        Ok(self)
     }
-    if amounts.is_empty() {
-        return Err(InvalidRequest::Empty { entity: name.entity.to_string(), resource: name.resource.to_string() });
+
+    fn not_empty(self) -> Result<Self, InvalidRequest> {
+        let Name { entity, resource } = &self.name;
+        if self.amounts.is_empty() {
+            return Err(InvalidRequest::Empty { entity: entity.to_string(), resource: resource.to_string() });
+        }
+        Ok(self)
     }
-    Ok(amounts)
+}
+
+/// What becomes of a request that the table did not answer.
+fn unavailable(limiter: &Limiter, name: &Name, error: Unavailable) -> Result<Lease, AcquireError> {
+    let Name { entity, resource } = name;
+    match limiter.on_unavailable {
+        OnUnavailable::Deny => return Err(error.into()),
+        OnUnavailable::Allow => {}
+        OnUnavailable::Local(per_second) => {
+            let core = &limiter.core;
+            if let Err(retry_after) = core.bucket(name).admit_locally(per_second, core.moment()) {
+                return Err(Denied { retry_after, limits: Vec::new(), decided_by: DecidedBy::LocalRate }.into());
+            }
+        }
+    }
+    tracing::warn!(%entity, %resource, %error, "admitted without the table");
+    Ok(Lease::degraded())
 }
 
 /// Takes tokens, and waits for them until the deadline.
@@ -114,17 +159,28 @@ async fn acquire_until(
     let bucket = core.bucket(name);
     // The first in line tries and sleeps; the others wait for their turn.
     let Ok(_turn) = tokio::time::timeout_at(deadline, bucket.turn.lock()).await else {
-        return acquire(core, name, amounts).await;
+        // It would be unfair to those before it to try now.
+        let denied = known_denial(core, &bucket, amounts);
+        let in_line = Denied { retry_after: IN_LINE, limits: Vec::new(), decided_by: DecidedBy::Cache };
+        return Err(denied.unwrap_or_else(|| in_line.into()));
     };
+    let mut busy = 0;
     loop {
-        let denied = match acquire(core, name, amounts).await {
-            Err(AcquireError::Denied(denied)) => denied,
-            other => return other,
+        let Ok(acquired) = tokio::time::timeout_at(deadline, acquire(core, name, amounts)).await else {
+            return Err(Unavailable::new(Late).into());
         };
-        if Instant::now() + denied.retry_after() > deadline {
-            return Err(AcquireError::Denied(denied));
+        let wait = match &acquired {
+            Err(AcquireError::Denied(denied)) => denied.retry_after(),
+            Err(AcquireError::Unavailable(error)) if error.is_busy => {
+                busy += 1;
+                Core::backoff(busy)
+            }
+            _ => return acquired,
+        };
+        if Instant::now() + wait > deadline {
+            return acquired;
         }
-        core.clock.sleep(denied.retry_after()).await;
+        core.clock.sleep(wait).await;
     }
 }
 
@@ -135,14 +191,18 @@ async fn acquire(core: &Arc<Core>, name: &Name, amounts: &Amounts<'static>) -> R
     let of = |entity: &Entity<'static>| core.bucket(&Name { entity: entity.clone(), resource: name.resource.clone() });
     let expected = bucket.parent();
     let (mut grants, parents) = match &expected {
-        None => (take(core, &bucket, amounts).await?, Vec::new()),
+        None => (take(core, &bucket, amounts, false).await?, Vec::new()),
         Some(parent) => {
             let parent = of(parent);
-            match join(take(core, &bucket, amounts), take(core, &parent, amounts)).await {
+            // What one of them is known to deny is not taken from the other one, to be given back.
+            match (known_denial(core, &bucket, amounts), known_denial(core, &parent, amounts)) {
+                (Some(own), Some(parents)) => return Err(both(own, parents)),
+                (Some(error), None) | (None, Some(error)) => return Err(error),
+                (None, None) => {}
+            }
+            match join(take(core, &bucket, amounts, false), take(core, &parent, amounts, true)).await {
                 (Ok(own), Ok(parents)) => (own, parents),
-                (Err(AcquireError::Denied(own)), Err(AcquireError::Denied(parents))) => {
-                    return Err(both(own, parents).into());
-                }
+                (Err(own), Err(parents)) => return Err(both(own, parents)),
                 (Err(error), _) | (_, Err(error)) => return Err(error),
             }
         }
@@ -153,31 +213,45 @@ async fn acquire(core: &Arc<Core>, name: &Name, amounts: &Amounts<'static>) -> R
         grants.extend(parents);
     } else if let Some(actual) = actual {
         drop(parents);
-        grants.extend(take(core, &of(&actual), amounts).await?);
+        grants.extend(take(core, &of(&actual), amounts, true).await?);
     }
     Ok(grants)
 }
 
-/// The denial of an entity and its parent.
-fn both(mut own: Denied, parents: Denied) -> Denied {
-    own.retry_after = own.retry_after.max(parents.retry_after);
-    own.limits.extend(parents.limits);
-    own
+/// The denial that follows from what was seen of all shards of a bucket.
+fn known_denial(core: &Core, bucket: &Bucket, amounts: &Amounts<'static>) -> Option<AcquireError> {
+    match bucket.choose(amounts, &[], &[], core.moment()) {
+        Choice::AllDry(shortages) if shortages.iter().all(|of| matches!(of.remedy, Remedy::Wait(_))) => {
+            Some(refusal(bucket, &shortages, DecidedBy::Cache))
+        }
+        _ => None,
+    }
 }
 
-impl From<Denied> for AcquireError {
-    fn from(denied: Denied) -> Self {
-        Self::Denied(denied)
+/// The error of an entity and its parent.
+fn both(own: AcquireError, parents: AcquireError) -> AcquireError {
+    match (own, parents) {
+        (AcquireError::Denied(mut own), AcquireError::Denied(parents)) => {
+            own.retry_after = own.retry_after.max(parents.retry_after);
+            own.limits.extend(parents.limits);
+            own.into()
+        }
+        // Waiting does not help.
+        (AcquireError::Denied(_), error) | (error, _) => error,
     }
 }
 
 /// Takes tokens of one bucket.
-async fn take(core: &Arc<Core>, bucket: &Arc<Bucket>, amounts: &Amounts<'static>) -> Result<Vec<Grant>, AcquireError> {
-    let mut tried = Vec::new();
+async fn take(
+    core: &Arc<Core>,
+    bucket: &Arc<Bucket>,
+    amounts: &Amounts<'static>,
+    is_parent: bool,
+) -> Result<Vec<Grant>, AcquireError> {
+    let (mut tried, mut busy, mut moves) = (Vec::new(), Vec::new(), 0);
     let mut denial = None;
-    let mut busy = 0;
     while tried.len() < SHARDS {
-        let shard = match bucket.choose(amounts, &tried, core.now()) {
+        let shard = match bucket.choose(amounts, &tried, &busy, core.moment()) {
             Choice::Shard(shard) => shard,
             Choice::AllDry(shortages) => {
                 denial = sooner(denial, (shortages, DecidedBy::Cache));
@@ -185,7 +259,7 @@ async fn take(core: &Arc<Core>, bucket: &Arc<Bucket>, amounts: &Amounts<'static>
             }
         };
         let (reply, answer) = oneshot::channel();
-        bucket.take(core, shard, TakeRequest { amounts: amounts.clone(), reply });
+        bucket.take(core, shard, TakeRequest { amounts: amounts.clone(), is_parent, reply });
         match answer.await {
             Ok(Reply::Granted(grant)) => return Ok(vec![grant]),
             Ok(Reply::Denied(shortages, decided_by)) => {
@@ -197,21 +271,33 @@ async fn take(core: &Arc<Core>, bucket: &Arc<Bucket>, amounts: &Amounts<'static>
                 }
             }
             Ok(Reply::Failed(error)) => return Err(error),
-            Ok(Reply::Moved) => tried.clear(),
-            Ok(Reply::Busy(error)) => {
-                busy += 1;
-                if busy == BUSY_ATTEMPTS {
+            Ok(Reply::Moved) => {
+                moves += 1;
+                if moves == MOVES {
+                    break;
+                }
+                tried.clear();
+            }
+            Ok(Reply::Busy(Busy { error, hot_at })) => {
+                busy.push(shard);
+                if busy.len() == BUSY_ATTEMPTS {
                     return Err(error.into());
                 }
-                Box::pin(core.relieve(bucket, busy)).await?;
+                if let Some(shards) = hot_at.filter(|_| busy.len() == DOUBLE_AT) {
+                    Box::pin(shards::double(core, bucket, shards)).await;
+                }
+                core.back_off(u32::try_from(busy.len()).unwrap_or(u32::MAX)).await;
             }
             Err(panicked) => return Err(Unavailable::new(panicked).into()),
         }
     }
-    let Some((shortages, decided_by)) = denial else { return Err(Unavailable::new(NoShard).into()) };
-    match shortages.iter().map(|of| of.remedy).max() {
-        Some(Remedy::SeveralShards) => Box::pin(several::take(core, bucket, amounts)).await,
-        _ => Err(refusal(bucket, &shortages, decided_by)),
+    let Some((shortages, decided_by)) = denial else { return Err(Unavailable::busy(NoShard).into()) };
+    if shortages.iter().all(|of| of.remedy != Remedy::SeveralShards) {
+        return Err(refusal(bucket, &shortages, decided_by));
+    }
+    match Box::pin(several::take(core, bucket, amounts, is_parent)).await? {
+        Some(grants) => Ok(grants),
+        None => Err(Unavailable::busy(NoShard).into()),
     }
 }
 
@@ -239,7 +325,7 @@ pub(crate) fn refusal(bucket: &Bucket, shortages: &[Shortage<'static>], decided_
         Remedy::SeveralShards | Remedy::Never => None,
     });
     AcquireError::Denied(Denied {
-        retry_after: waits.max().unwrap_or(Duration::from_secs(1)),
+        retry_after: waits.max().unwrap_or(IN_LINE),
         limits: shortages.iter().map(|shortage| LimitStatus::new(entity, shortage)).collect(),
         decided_by,
     })
@@ -249,3 +335,8 @@ pub(crate) fn refusal(bucket: &Bucket, shortages: &[Shortage<'static>], decided_
 #[derive(Debug, thiserror::Error)]
 #[error("the bucket's shards have changed again and again")]
 struct NoShard;
+
+/// The deadline of a request has passed while the table was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("the table has not answered before the deadline")]
+struct Late;

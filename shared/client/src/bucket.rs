@@ -3,24 +3,27 @@
 use std::{
     collections::BTreeMap,
     mem,
+    num::NonZeroU32,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tidegate_aws::acquires::BucketItem;
+use tidegate_aws::bucket_item::BucketItem;
 use tidegate_domain::{
     admission::{self, Amounts, Outcome, Shortage},
-    bucket::{Entity, Shard},
-    state::{BucketState, ShardCount},
-    time::EpochMillis,
+    bucket::{Entity, Limit, Shard},
+    state::{BucketImage, BucketState, ShardCount, Unfamiliar},
 };
 
 use crate::{
+    clock::Moment,
     core::{Core, Name},
-    lane::{self, GiveRequest, TakeRequest},
+    error::AcquireError,
+    give::GiveRequest,
+    lane::{self, TakeRequest},
 };
 
-/// For how long a denial follows from an image.
+/// How long a denial may follow from an image.
 const DENIAL_LIFETIME: Duration = Duration::from_secs(1);
 
 pub(crate) struct Bucket {
@@ -28,6 +31,8 @@ pub(crate) struct Bucket {
     shards: Mutex<Shards>,
     /// Callers that wait for tokens try in turn, in the order of their arrival.
     pub(crate) turn: tokio::sync::Mutex<()>,
+    /// One task at a time changes the number of shards.
+    pub(crate) resize: tokio::sync::Mutex<()>,
 }
 
 struct Shards {
@@ -36,6 +41,10 @@ struct Shards {
     /// The entity to which consumption cascades, as far as is known.
     parent: Option<Entity<'static>>,
     lanes: BTreeMap<Shard, Lane>,
+    /// When an item was last compared with the configuration, as [`Moment::elapsed`].
+    compared_at: Option<Duration>,
+    /// When the local rate is as if nothing had been admitted: see [`Bucket::admit_locally`].
+    local_idle_at: Duration,
 }
 
 /// One shard: at most one write is under way, and the requests that arrive meanwhile wait for the next one.
@@ -47,10 +56,10 @@ struct Lane {
     seen: Option<Arc<Seen>>,
 }
 
-/// An item, and when it was so.
+/// An item, and when it was so, as [`Moment::elapsed`].
 pub(crate) struct Seen {
     pub(crate) item: BucketItem,
-    pub(crate) at: EpochMillis,
+    pub(crate) at: Duration,
 }
 
 /// The requests of the next write.
@@ -66,27 +75,38 @@ pub(crate) enum Choice {
     AllDry(Vec<Shortage<'static>>),
 }
 
-impl Seen {
-    /// The item's state, if the rules of a plain token bucket apply to it. A `vu` of 0 only asks for a pass that clamps.
-    pub(crate) fn plain(&self) -> Option<&BucketState<'static>> {
-        let item = &self.item;
-        let is_plain = !item.is_disabled
-            && !item.is_soft
-            && item.bypass_until.is_none()
-            && item.valid_until.is_none_or(|until| until == 0);
-        item.image.plain().filter(|_| is_plain)
-    }
+/// Returns the state of an item if the rules of a plain token bucket apply to it. A `vu` of 0 only asks for a pass that
+/// clamps.
+pub(crate) fn plain(item: &BucketItem) -> Option<&BucketState<'static>> {
+    let is_plain = !item.is_disabled
+        && !item.is_soft
+        && item.bypass_until.is_none()
+        && item.valid_until.is_none_or(|until| until == 0);
+    item.image.plain().filter(|_| is_plain)
+}
 
-    /// Whether a denial may follow from it at `now`.
-    pub(crate) fn is_recent(&self, now: EpochMillis) -> bool {
-        self.item.valid_until.is_none() && now.since(self.at) <= DENIAL_LIFETIME
+impl Seen {
+    /// Returns whether a denial may follow from it.
+    pub(crate) fn is_recent(&self, moment: Moment) -> bool {
+        self.item.valid_until.is_none() && moment.elapsed.saturating_sub(self.at) <= DENIAL_LIFETIME
     }
 }
 
 impl Bucket {
     pub(crate) fn new(name: Name) -> Self {
-        let shards = Shards { count: 1, parent: None, lanes: BTreeMap::new() };
-        Self { name, shards: Mutex::new(shards), turn: tokio::sync::Mutex::default() }
+        let shards = Shards {
+            count: 1,
+            parent: None,
+            lanes: BTreeMap::new(),
+            compared_at: None,
+            local_idle_at: Duration::ZERO,
+        };
+        Self {
+            name,
+            shards: Mutex::new(shards),
+            turn: tokio::sync::Mutex::default(),
+            resize: tokio::sync::Mutex::default(),
+        }
     }
 
     /// The entity to which consumption cascades, as far as is known.
@@ -94,29 +114,55 @@ impl Bucket {
         self.lock().parent.clone()
     }
 
+    /// The number of shards, as far as is known.
     pub(crate) fn count(&self) -> u32 {
         self.lock().count
     }
 
-    /// Remembers that the bucket has so many shards. The number only grows.
+    /// Remembers the number of shards that shard 0 tells.
     pub(crate) fn learn(&self, count: ShardCount) {
-        let mut shards = self.lock();
-        shards.count = shards.count.max(count.get());
+        self.lock().count = count.get();
     }
 
-    /// Draws a shard for a request, but none of `tried`, and none that is known to deny it.
-    pub(crate) fn choose(&self, amounts: &Amounts<'static>, tried: &[Shard], now: EpochMillis) -> Choice {
+    /// Returns whether the item should be compared with the configuration again. The first time, it was created by it or
+    /// was written by other clients a moment ago.
+    pub(crate) fn is_comparison_due(&self, moment: Moment, interval: Duration) -> bool {
+        let compared_at = *self.lock().compared_at.get_or_insert(moment.elapsed);
+        moment.elapsed.saturating_sub(compared_at) >= interval
+    }
+
+    pub(crate) fn compared(&self, moment: Moment) {
+        self.lock().compared_at = Some(moment.elapsed);
+    }
+
+    /// Admits at most `per_second` acquires per second, and as many at once, without the table: the generic cell rate
+    /// algorithm. Otherwise returns how long to wait.
+    pub(crate) fn admit_locally(&self, per_second: NonZeroU32, moment: Moment) -> Result<(), Duration> {
+        let interval = Duration::from_secs(1) / per_second.get();
+        let mut shards = self.lock();
+        let idle_at = shards.local_idle_at.max(moment.elapsed) + interval;
+        let wait = idle_at.saturating_sub(moment.elapsed + Duration::from_secs(1));
+        if wait > Duration::ZERO {
+            return Err(wait);
+        }
+        shards.local_idle_at = idle_at;
+        Ok(())
+    }
+
+    /// Draws a shard for a request, but none of `tried`, and none that is known to deny it. Busy shards are drawn last.
+    pub(crate) fn choose(&self, amounts: &Amounts<'static>, tried: &[Shard], busy: &[Shard], moment: Moment) -> Choice {
         let shards = self.lock();
         let all = (0..shards.count).map(Shard::new).filter(|shard| !tried.contains(shard));
         let mut denials = Vec::new();
         let mut open = Vec::new();
         for shard in all {
-            match shards.lanes.get(&shard).and_then(|lane| known_denial(lane, amounts, now)) {
+            match shards.lanes.get(&shard).and_then(|lane| known_denial(lane, amounts, moment)) {
                 Some(denial) => denials.push(denial),
                 None => open.push(shard),
             }
         }
-        if let Some(shard) = fastrand::choice(&open) {
+        let idle: Vec<_> = open.iter().filter(|shard| !busy.contains(shard)).copied().collect();
+        if let Some(shard) = fastrand::choice(if idle.is_empty() { &open } else { &idle }) {
             return Choice::Shard(*shard);
         }
         let wait = |denial: &Vec<Shortage<'_>>| denial.iter().map(|shortage| shortage.remedy).max();
@@ -134,11 +180,15 @@ impl Bucket {
     }
 
     fn enqueue(self: &Arc<Self>, core: &Arc<Core>, shard: Shard, push: impl FnOnce(&mut Lane)) {
-        let mut shards = self.lock();
-        let lane = shards.lanes.entry(shard).or_default();
-        push(lane);
-        if !mem::replace(&mut lane.is_writing, true) {
-            core.spawn(lane::run(Arc::clone(core), Arc::clone(self), shard));
+        let is_idle = {
+            let mut shards = self.lock();
+            let lane = shards.lanes.entry(shard).or_default();
+            push(lane);
+            !mem::replace(&mut lane.is_writing, true)
+        };
+        // A runtime that shuts down drops the task at once, which needs the lock.
+        if is_idle {
+            core.spawn(lane::run(core, self, shard));
         }
     }
 
@@ -151,31 +201,32 @@ impl Bucket {
         lane.is_writing.then_some(batch)
     }
 
-    /// Gives up all requests of a shard, because its writer has panicked.
+    /// Gives up all requests of a shard, because its writer has panicked or its runtime has shut down.
     pub(crate) fn abandon(&self, shard: Shard) {
-        let mut shards = self.lock();
-        if let Some(lane) = shards.lanes.get_mut(&shard) {
-            *lane = Lane::default();
-        }
+        let lane = self.lock().lanes.get_mut(&shard).map(mem::take);
+        // The replies are dropped without the lock: a grant among them takes it.
+        drop(lane);
     }
 
     pub(crate) fn seen(&self, shard: Shard) -> Option<Arc<Seen>> {
         self.lock().lanes.get(&shard)?.seen.clone()
     }
 
-    /// Remembers an item that a call returned which began at `at`.
-    pub(crate) fn observe(&self, shard: Shard, item: BucketItem, at: EpochMillis) -> Arc<Seen> {
-        let seen = Arc::new(Seen { item, at });
+    /// Remembers an item that a call returned which began at `moment`.
+    pub(crate) fn observe(&self, shard: Shard, item: BucketItem, moment: Moment) -> Arc<Seen> {
+        let seen = Arc::new(Seen { item, at: moment.elapsed });
         let mut shards = self.lock();
         if let Some(state) = seen.item.image.plain() {
-            shards.count = shards.count.max(state.shards.get());
+            let count = state.shards.get();
+            // Shard 0 is the truth; an expired bucket that was created again has one shard.
+            shards.count = if shard == Shard::ZERO { count } else { shards.count.max(count) };
         }
-        shards.parent.clone_from(&seen.item.parent);
+        shards.parent = seen.item.owner.cascades_to().cloned();
         shards.lanes.entry(shard).or_default().seen = Some(Arc::clone(&seen));
         seen
     }
 
-    /// Forgets an item that does not exist. Without shard 0, there is no bucket.
+    /// Forgets what was seen of a shard. Without shard 0, there is no bucket.
     pub(crate) fn forget(&self, shard: Shard) {
         let mut shards = self.lock();
         if let Some(lane) = shards.lanes.get_mut(&shard) {
@@ -186,6 +237,49 @@ impl Bucket {
         }
     }
 
+    /// Returns why a refill of this item cannot help, if it is no plain token bucket.
+    pub(crate) fn obstacle(&self, item: &BucketItem) -> Option<AcquireError> {
+        let attribute = match &item.image {
+            _ if item.is_disabled => return Some(self.disabled()),
+            _ if item.bypass_until.is_some() => "bypass",
+            _ if item.is_soft => "soft",
+            _ if item.valid_until.is_some_and(|until| until > 0) => "vu",
+            BucketImage::Plain(_) | BucketImage::Absent => return None,
+            BucketImage::Unfamiliar(reason) => match reason {
+                Unfamiliar::Schedule => "sched",
+                Unfamiliar::Quota => "a quota",
+                Unfamiliar::NoRefill => "a limit that refills nothing",
+                Unfamiliar::SwitchedOff => "disabled",
+                Unfamiliar::Incomplete => "an incomplete limit",
+                Unfamiliar::OutOfRange => "a number out of range",
+                Unfamiliar::AwaitsClient => "vu",
+            },
+        };
+        Some(self.unsupported(attribute))
+    }
+
+    pub(crate) fn disabled(&self) -> AcquireError {
+        let Name { entity, resource } = &self.name;
+        AcquireError::Disabled { entity: entity.to_string(), resource: resource.to_string() }
+    }
+
+    pub(crate) fn not_configured(&self) -> AcquireError {
+        let Name { entity, resource } = &self.name;
+        AcquireError::NotConfigured { entity: entity.to_string(), resource: resource.to_string() }
+    }
+
+    pub(crate) fn unknown(&self, limit: &Limit<'_>) -> AcquireError {
+        let Name { entity, resource } = &self.name;
+        let (limit, entity, resource) = (limit.to_string(), entity.to_string(), resource.to_string());
+        AcquireError::UnknownLimit { limit, entity, resource }
+    }
+
+    pub(crate) fn unsupported(&self, attribute: &str) -> AcquireError {
+        let Name { entity, resource } = &self.name;
+        let (attribute, entity, resource) = (attribute.to_owned(), entity.to_string(), resource.to_string());
+        AcquireError::Unsupported { attribute, entity, resource }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Shards> {
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -193,10 +287,10 @@ impl Bucket {
 
 /// Why a shard denies a request, if that follows from what was seen of it a moment ago. Write units come back within
 /// milliseconds, so they are asked for.
-fn known_denial(lane: &Lane, amounts: &Amounts<'static>, now: EpochMillis) -> Option<Vec<Shortage<'static>>> {
-    let seen = lane.seen.as_ref().filter(|seen| seen.is_recent(now))?;
-    let state = seen.plain().filter(|state| !state.is_expired(now))?;
-    match admission::decide(state, std::slice::from_ref(amounts), now).outcomes.pop()? {
+fn known_denial(lane: &Lane, amounts: &Amounts<'static>, moment: Moment) -> Option<Vec<Shortage<'static>>> {
+    let seen = lane.seen.as_ref().filter(|seen| seen.is_recent(moment))?;
+    let state = plain(&seen.item).filter(|state| !state.is_expired(moment.now))?;
+    match admission::decide(state, std::slice::from_ref(amounts), moment.now).outcomes.pop()? {
         Outcome::Denied(shortages) if shortages.iter().any(|shortage| !shortage.limit.is_write_units()) => {
             Some(shortages)
         }

@@ -1,9 +1,16 @@
 //! Configurations, remembered for a minute. One call at a time reads the configuration of a bucket.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use quick_cache::sync::Cache;
 use tidegate_aws::{
+    buckets::Consistency,
     configurations::{Configurations, Configured},
     error::StoreError,
 };
@@ -26,32 +33,67 @@ pub(crate) struct ConfigurationCache {
 struct Entry {
     configured: Arc<Configured>,
     read_at: Instant,
+    /// One caller reads it again; the others use it meanwhile.
+    is_refreshing: Arc<AtomicBool>,
 }
+
+/// How old the answer may be that a limit is not configured: a caller with a misspelt name causes no more reads.
+const RECENT: Duration = Duration::from_secs(1);
 
 impl ConfigurationCache {
     pub(crate) fn new(store: Configurations, namespace: Namespace<'static>, lifetime: Duration) -> Self {
         Self { store, namespace, lifetime, entries: Cache::new(CAPACITY) }
     }
 
-    /// Returns what is configured, as it was at most a lifetime ago. A bucket without limits is remembered, too.
+    /// How long a configuration is remembered.
+    pub(crate) const fn lifetime(&self) -> Duration {
+        self.lifetime
+    }
+
+    /// Returns what is configured, as it was at most a lifetime ago, or what was before while another caller reads it. A
+    /// bucket without limits is remembered, too.
     pub(crate) async fn get(&self, name: &Name) -> Result<Arc<Configured>, StoreError> {
-        if self.entries.get(name).is_some_and(|entry| entry.read_at.elapsed() >= self.lifetime) {
-            self.entries.remove(name);
+        let Some(entry) = self.entries.get(name) else {
+            let entry = self.entries.get_or_insert_async(name, self.read(name, Consistency::Eventual)).await?;
+            return Ok(entry.configured);
+        };
+        if entry.read_at.elapsed() < self.lifetime || entry.is_refreshing.swap(true, Ordering::AcqRel) {
+            return Ok(entry.configured);
         }
-        let entry = self.entries.get_or_insert_async(name, self.read(name)).await?;
-        Ok(entry.configured)
+        let _refreshing = Refreshing(&entry.is_refreshing);
+        let fresh = self.read(name, Consistency::Eventual).await?;
+        self.entries.insert(name.clone(), fresh.clone());
+        Ok(fresh.configured)
+    }
+
+    /// Returns what is configured, as it was at most a moment ago.
+    pub(crate) async fn get_recent(&self, name: &Name) -> Result<Arc<Configured>, StoreError> {
+        match self.entries.get(name) {
+            Some(entry) if entry.read_at.elapsed() < RECENT => Ok(entry.configured),
+            _ => self.refresh(name).await,
+        }
     }
 
     /// Reads what is configured now, and remembers it.
     pub(crate) async fn refresh(&self, name: &Name) -> Result<Arc<Configured>, StoreError> {
-        let entry = self.read(name).await?;
+        // An eventually consistent read could bring back limits that were just changed.
+        let entry = self.read(name, Consistency::Strong).await?;
         self.entries.insert(name.clone(), entry.clone());
         Ok(entry.configured)
     }
 
-    async fn read(&self, name: &Name) -> Result<Entry, StoreError> {
+    async fn read(&self, name: &Name, consistency: Consistency) -> Result<Entry, StoreError> {
         let read_at = Instant::now();
-        let configured = Arc::new(self.store.read(&self.namespace, &name.entity, &name.resource).await?);
-        Ok(Entry { configured, read_at })
+        let read = self.store.read_with(&self.namespace, &name.entity, &name.resource, consistency).await?;
+        Ok(Entry { configured: Arc::new(read), read_at, is_refreshing: Arc::default() })
+    }
+}
+
+/// Lets another caller read the entry if this one fails or goes away.
+struct Refreshing<'e>(&'e AtomicBool);
+
+impl Drop for Refreshing<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }

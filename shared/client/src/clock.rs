@@ -1,23 +1,32 @@
 //! The time of day, as a limiter sees it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_domain::time::EpochMillis;
 use tokio::sync::watch;
 
 /// Where a limiter gets the time from.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) enum Clock {
-    #[default]
-    System,
+    /// With the moment at which the limiter was built.
+    System(Instant),
     Manual(ManualClock),
+}
+
+/// A moment by two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// The time of day, which buckets store. It may be set back.
+    pub(crate) now: EpochMillis,
+    /// The time since the limiter was built, by which caches expire.
+    pub(crate) elapsed: Duration,
 }
 
 /// A clock that stands still until it is told otherwise, for tests. Clones show the same time.
 ///
 /// ```
 /// # #[cfg(feature = "test-util")] {
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 /// use tidegate::ManualClock;
 ///
 /// let clock = ManualClock::new(1_767_225_600_000);
@@ -49,19 +58,22 @@ impl ManualClock {
 
 impl Clock {
     /// Returns the present moment.
-    pub(crate) fn now(&self) -> EpochMillis {
-        let now = match self {
-            Self::System => tidegate_aws::clock::now(),
-            Self::Manual(clock) => EpochMillis::new(clock.epoch_millis()),
+    pub(crate) fn moment(&self) -> Moment {
+        let (now, elapsed) = match self {
+            Self::System(built) => (tidegate_aws::clock::now(), built.elapsed()),
+            Self::Manual(clock) => {
+                let millis = clock.epoch_millis();
+                (EpochMillis::new(millis), Duration::from_millis(millis.unsigned_abs()))
+            }
         };
         // To a clock before 1970 or after 9998, nothing has accrued in any bucket.
-        now.unwrap_or(EpochMillis::EPOCH)
+        Moment { now: now.unwrap_or(EpochMillis::EPOCH), elapsed }
     }
 
     /// Waits.
     pub(crate) async fn sleep(&self, time: Duration) {
         match self {
-            Self::System => tokio::time::sleep(time).await,
+            Self::System(_) => tokio::time::sleep(time).await,
             Self::Manual(clock) => {
                 let until = clock.epoch_millis().saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
                 // The clock itself is the sender, so the channel is open.

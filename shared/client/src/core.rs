@@ -12,14 +12,18 @@ use quick_cache::sync::Cache;
 use tidegate_aws::{
     acquires::{Acquires, SpeculativeWrite},
     buckets::Buckets,
+    error::StoreError,
 };
-use tidegate_domain::{
-    bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard},
-    time::EpochMillis,
-};
-use tokio::sync::Notify;
+use tidegate_domain::bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard};
+use tokio::{runtime::Handle, sync::Notify};
 
-use crate::{bucket::Bucket, cache::ConfigurationCache, clock::Clock, error::AcquireError, several};
+use crate::{
+    bucket::Bucket,
+    cache::ConfigurationCache,
+    clock::{Clock, Moment},
+    error::{AcquireError, InvalidRequest, Unavailable},
+    names,
+};
 
 /// The buckets of which a limiter remembers something.
 const BUCKETS: usize = 100_000;
@@ -27,8 +31,8 @@ const BUCKETS: usize = 100_000;
 const WRITES: usize = 1_000;
 /// The longest wait before the second attempt. A partition gets back a write unit each millisecond.
 const BACKOFF: Duration = Duration::from_millis(10);
-/// The attempt at which a bucket's shards are doubled.
-const DOUBLE_AT: u32 = 4;
+/// The longest time for a transaction over several shards, or for reading them, with all retries.
+const CALL: Duration = Duration::from_secs(5);
 
 pub(crate) struct Core {
     pub(crate) acquires: Acquires,
@@ -42,6 +46,7 @@ pub(crate) struct Core {
     operations: AtomicU64,
     running: AtomicUsize,
     idle: Notify,
+    runtime: Handle,
 }
 
 /// A bucket: whom it limits, and what.
@@ -51,6 +56,12 @@ pub(crate) struct Name {
     pub(crate) resource: Resource<'static>,
 }
 
+impl Name {
+    pub(crate) fn checked(entity: &str, resource: &str) -> Result<Self, InvalidRequest> {
+        Ok(Self { entity: names::entity(entity)?, resource: names::resource(resource)? })
+    }
+}
+
 impl Core {
     pub(crate) fn new(
         acquires: Acquires,
@@ -58,6 +69,7 @@ impl Core {
         configurations: ConfigurationCache,
         namespace: Namespace<'static>,
         clock: Clock,
+        runtime: Handle,
     ) -> Self {
         Self {
             acquires,
@@ -71,6 +83,7 @@ impl Core {
             operations: AtomicU64::new(0),
             running: AtomicUsize::new(0),
             idle: Notify::new(),
+            runtime,
         }
     }
 
@@ -97,30 +110,29 @@ impl Core {
         format!("{:016x}.{:x}", self.writer, self.operations.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn now(&self) -> EpochMillis {
-        self.clock.now()
+    pub(crate) fn moment(&self) -> Moment {
+        self.clock.moment()
+    }
+
+    /// Makes a call that takes many requests, within [`CALL`].
+    pub(crate) async fn within<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, AcquireError> {
+        Ok(tokio::time::timeout(CALL, call).await.map_err(Unavailable::new)??)
     }
 
     /// Waits for a random time of some milliseconds, longer with each attempt: a partition or an item is busy.
     pub(crate) async fn back_off(&self, attempt: u32) {
-        let most = BACKOFF.saturating_mul(attempt).as_secs_f64();
-        tokio::time::sleep(Duration::from_secs_f64(fastrand::f64() * most)).await;
+        tokio::time::sleep(Self::backoff(attempt)).await;
     }
 
-    /// Makes room in a bucket whose partition takes no more writes: waits, and doubles the shards if that did not help.
-    pub(crate) async fn relieve(&self, bucket: &Bucket, attempt: u32) -> Result<(), AcquireError> {
-        self.back_off(attempt).await;
-        if attempt == DOUBLE_AT {
-            several::double(self, bucket).await?;
-        }
-        Ok(())
+    pub(crate) fn backoff(attempt: u32) -> Duration {
+        BACKOFF.saturating_mul(attempt).mul_f64(fastrand::f64())
     }
 
     /// Starts a task that writes. [`flush`](Self::flush) waits for it.
     pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         self.running.fetch_add(1, Ordering::Relaxed);
         let running = Running(Arc::clone(self));
-        tokio::spawn(async move {
+        self.runtime.spawn(async move {
             let _running = running;
             task.await;
         });

@@ -2,7 +2,11 @@
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-use tidegate_domain::admission::{Remedy, Shortage};
+use tidegate_aws::error::{StoreError, causes};
+use tidegate_domain::{
+    admission::{Remedy, Shortage},
+    tokens::Millitokens,
+};
 
 /// Why an acquire got no lease.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -55,6 +59,10 @@ pub enum AcquireError {
     /// The request itself is wrong.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
+    /// The table does not exist, its policy does not let the process in, or it rejects the request. An operator must act;
+    /// [`on_unavailable`](crate::LimiterBuilder::on_unavailable) does not apply.
+    #[error(transparent)]
+    Rejected(Rejected),
     /// The table could not be asked.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
@@ -70,11 +78,14 @@ pub struct Denied {
 
 /// What decided on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DecidedBy {
     /// The table.
     Store,
     /// What the table has told at most a second ago, projected to the present.
     Cache,
+    /// [`OnUnavailable::Local`](crate::OnUnavailable::Local), because the table is unavailable.
+    LocalRate,
 }
 
 /// What a bucket has of a limit, beside what a request asks for. Amounts are whole tokens, rounded down.
@@ -89,7 +100,9 @@ pub struct LimitStatus {
     pub requested: u64,
     /// What the bucket can grant; below zero in debt.
     pub available: i64,
-    /// When the bucket can grant the request if nobody else takes tokens; `None` if never.
+    /// What the bucket can hold.
+    pub capacity: u64,
+    /// After what time the bucket can grant the request if no other caller takes tokens; `None` if never.
     pub retry_after: Option<Duration>,
 }
 
@@ -132,7 +145,15 @@ pub enum InvalidRequest {
 
 /// The table could not be asked, or its response was lost.
 #[derive(Clone, Debug)]
-pub struct Unavailable(Arc<dyn Error + Send + Sync>);
+pub struct Unavailable {
+    source: Arc<dyn Error + Send + Sync>,
+    /// Whether the table answers, but takes no more for the moment.
+    pub(crate) is_busy: bool,
+}
+
+/// The table rejects a request, and will do so again.
+#[derive(Clone, Debug)]
+pub struct Rejected(Arc<dyn Error + Send + Sync>);
 
 /// Why a limiter could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -147,35 +168,101 @@ pub enum BuildError {
         table: String,
     },
     /// The table could not be read.
+    #[error("table {table:?} could not be read: {source}")]
+    Table {
+        /// The table.
+        table: String,
+        /// Why not.
+        source: Box<AcquireError>,
+    },
+}
+
+/// Why a [`scope`](crate::Limiter::scope) failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ScopeError<E> {
+    /// The tokens were not granted, so the work did not begin.
     #[error(transparent)]
-    Unavailable(#[from] Unavailable),
+    Acquire(AcquireError),
+    /// The work failed. Its tokens were given back.
+    #[error(transparent)]
+    Work(E),
 }
 
 /// Why an adjustment or a refund may be missing.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the change of entity {entity:?} on resource {resource:?} may not have been written")]
-pub struct CommitError {
-    pub(crate) entity: String,
-    pub(crate) resource: String,
-    pub(crate) source: Unavailable,
+#[non_exhaustive]
+pub enum CommitError {
+    /// The adjustment names a limit that no bucket of the lease has. Adjustments of other limits were written.
+    #[error("limit {limit:?} is not configured for entity {entity:?} on resource {resource:?}")]
+    UnknownLimit {
+        /// The limit.
+        limit: String,
+        /// The entity.
+        entity: String,
+        /// The resource.
+        resource: String,
+    },
+    /// The adjustment names what cannot be a limit. Adjustments of other limits were written.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+    /// The change may not have been written.
+    #[error("the change of entity {entity:?} on resource {resource:?} may not have been written")]
+    NotWritten {
+        /// The entity.
+        entity: String,
+        /// The resource.
+        resource: String,
+        /// Why not.
+        source: Box<AcquireError>,
+    },
 }
 
 impl Unavailable {
     pub(crate) fn new(source: impl Error + Send + Sync + 'static) -> Self {
-        Self(Arc::new(source))
+        Self { source: Arc::new(source), is_busy: false }
+    }
+
+    pub(crate) fn busy(source: impl Error + Send + Sync + 'static) -> Self {
+        Self { source: Arc::new(source), is_busy: true }
+    }
+}
+
+impl From<Denied> for AcquireError {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied)
+    }
+}
+
+impl From<StoreError> for AcquireError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Misconfigured { .. } | StoreError::Refused { .. } => Self::Rejected(Rejected(Arc::new(error))),
+            _ => Self::Unavailable(Unavailable::new(error)),
+        }
     }
 }
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the table is unavailable: ")?;
-        self.0.fmt(f)
+        write!(f, "the table is unavailable: {}", causes(&*self.source))
+    }
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the table rejects the request: {}", causes(&*self.0))
+    }
+}
+
+impl Error for Rejected {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
     }
 }
 
 impl Error for Unavailable {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
+        self.source.source()
     }
 }
 
@@ -213,13 +300,19 @@ impl fmt::Display for LimitStatus {
     }
 }
 
+/// Whole tokens.
+fn whole(millitokens: Millitokens) -> u64 {
+    u64::try_from(millitokens.get().div_euclid(1000)).unwrap_or_default()
+}
+
 impl LimitStatus {
     pub(crate) fn new(entity: &str, shortage: &Shortage<'_>) -> Self {
         Self {
             entity: entity.to_owned(),
             limit: shortage.limit.to_string(),
-            requested: u64::try_from(shortage.requested.get().div_euclid(1000)).unwrap_or_default(),
+            requested: whole(shortage.requested),
             available: shortage.available.get().div_euclid(1000),
+            capacity: whole(shortage.capacity),
             retry_after: match shortage.remedy {
                 Remedy::Wait(wait) => Some(wait),
                 Remedy::SeveralShards | Remedy::Never => None,

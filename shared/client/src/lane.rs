@@ -1,26 +1,25 @@
 //! The writer of one shard. While a write is under way, requests wait; the next write takes them all.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use tidegate_aws::{
-    acquires::{Adjustment, BucketItem, Operation, WriteError, Written},
-    buckets::{Consistency, Shards},
+    acquires::{Operation, SeenShard, WriteError, Written},
+    bucket_item::BucketItem,
     error::StoreError,
 };
 use tidegate_domain::{
     admission::{self, Amounts, Outcome, Shortage, Take},
-    bucket::{BucketKey, Limit, Shard},
-    repair::Alignment,
-    split,
-    state::{BucketImage, BucketState, LimitState, ShardCount, Terms, Unfamiliar},
+    bucket::{BucketKey, Shard},
+    state::BucketState,
     time::EpochMillis,
     tokens::Millitokens,
 };
 use tokio::sync::oneshot;
 
 use crate::{
-    bucket::{Bucket, Seen},
-    core::{Core, Name},
+    bucket::{Bucket, Seen, plain},
+    clock::Moment,
+    core::Core,
     error::{AcquireError, DecidedBy, Unavailable},
     lease::Grant,
 };
@@ -35,6 +34,8 @@ const FIND_ATTEMPTS: u32 = 3;
 /// A request for tokens of one shard.
 pub(crate) struct TakeRequest {
     pub(crate) amounts: Amounts<'static>,
+    /// Whether the bucket is the parent's in a cascade. Limits that it does not have are left out.
+    pub(crate) is_parent: bool,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 
@@ -42,39 +43,42 @@ pub(crate) struct TakeRequest {
 pub(crate) enum Reply {
     Granted(Grant),
     Denied(Vec<Shortage<'static>>, DecidedBy),
-    /// The shard takes no more writes for the moment. Another one may, or this one a few milliseconds later.
-    Busy(Unavailable),
+    Busy(Busy),
     /// The bucket has other shards by now.
     Moved,
     Failed(AcquireError),
 }
 
-/// A change of what was taken, in millitokens; tokens are given back where it is below zero.
-pub(crate) struct GiveRequest {
-    pub(crate) changes: BTreeMap<Limit<'static>, i64>,
-    /// Hears whether the change was written, if somebody waits for it.
-    pub(crate) reply: Option<oneshot::Sender<Result<(), Unavailable>>>,
+/// The shard takes no more writes for the moment. Another one may, or this one a few milliseconds later.
+#[derive(Clone, Debug)]
+pub(crate) struct Busy {
+    pub(crate) error: Unavailable,
+    /// The number of shards, if the shard's partition is too hot: more shards help.
+    pub(crate) hot_at: Option<u32>,
 }
 
 /// Writes until no request waits.
-pub(crate) async fn run(core: Arc<Core>, bucket: Arc<Bucket>, shard: Shard) {
-    let writer = Writer { key: core.key(&bucket, shard), core, bucket, shard };
-    // If a write panics, its requests are dropped, and so are their replies.
-    let mut on_panic = Abandon { bucket: &writer.bucket, shard, is_armed: true };
-    while let Some(batch) = writer.bucket.next(shard) {
-        writer.give(batch.gives).await;
-        writer.take(batch.takes).await;
+pub(crate) fn run(core: &Arc<Core>, bucket: &Arc<Bucket>, shard: Shard) -> impl Future<Output = ()> + Send + use<> {
+    // If a write panics, or the runtime drops the task, the requests are dropped, and so are their replies.
+    let on_drop = Abandon { bucket: Arc::clone(bucket), shard, is_armed: true };
+    let writer = Writer::new(core, bucket, shard);
+    async move {
+        let mut on_drop = on_drop;
+        while let Some(batch) = writer.bucket.next(shard) {
+            writer.give(batch.gives).await;
+            writer.take(batch.takes).await;
+        }
+        on_drop.is_armed = false;
     }
-    on_panic.is_armed = false;
 }
 
-struct Abandon<'w> {
-    bucket: &'w Bucket,
+struct Abandon {
+    bucket: Arc<Bucket>,
     shard: Shard,
     is_armed: bool,
 }
 
-impl Drop for Abandon<'_> {
+impl Drop for Abandon {
     fn drop(&mut self) {
         if self.is_armed {
             self.bucket.abandon(self.shard);
@@ -82,11 +86,22 @@ impl Drop for Abandon<'_> {
     }
 }
 
-struct Writer {
-    core: Arc<Core>,
-    bucket: Arc<Bucket>,
-    shard: Shard,
-    key: BucketKey<'static>,
+pub(crate) struct Writer {
+    pub(crate) core: Arc<Core>,
+    pub(crate) bucket: Arc<Bucket>,
+    pub(crate) shard: Shard,
+    pub(crate) key: BucketKey<'static>,
+}
+
+/// What the attempts at one batch have found out.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// The item was seen after the requests arrived.
+    pub(crate) is_fresh: bool,
+    /// The item has all attributes that a client can give it.
+    pub(crate) is_complete: bool,
+    /// All shards existed when they were last read.
+    pub(crate) has_all_shards: bool,
 }
 
 /// The next call for some requests.
@@ -100,19 +115,24 @@ enum Call {
     None(Vec<Outcome<'static>>),
 }
 
-/// Chooses the call for some requests by what was seen of the shard. `is_fresh` tells whether it was seen after the
-/// requests arrived.
-fn next_call(seen: Option<&Seen>, requests: &[Amounts<'static>], is_fresh: bool, now: EpochMillis) -> Call {
-    let Some(seen) = seen else { return Call::Speculate };
-    let Some(state) = seen.plain() else { return Call::Speculate };
-    if seen.item.valid_until.is_none() && !state.is_expired(now) && is_stored(state, requests) {
+/// Chooses the call for some requests by what was seen of the shard.
+fn next_call(
+    seen: Option<&Seen>,
+    requests: &[Amounts<'static>],
+    is_fresh: bool,
+    is_comparison_due: bool,
+    moment: Moment,
+) -> Call {
+    let Some((seen, state)) = seen.and_then(|seen| Some((seen, plain(&seen.item)?))) else { return Call::Speculate };
+    let is_valid = seen.item.valid_until.is_none() && !state.is_expired(moment.now);
+    if is_valid && !is_comparison_due && is_stored(state, requests) {
         return Call::Speculate;
     }
-    let decision = admission::decide(state, requests, now);
+    let decision = admission::decide(state, requests, moment.now);
     match decision.take {
         Some(take) => Call::Take(take, decision.outcomes),
         // What others have given back since is known to the table only.
-        None if !is_fresh && !seen.is_recent(now) => Call::Speculate,
+        None if !is_fresh && !seen.is_recent(moment) => Call::Speculate,
         None => Call::None(decision.outcomes),
     }
 }
@@ -136,99 +156,139 @@ fn sums(requests: &[Amounts<'static>]) -> Amounts<'static> {
 }
 
 impl Writer {
+    pub(crate) fn new(core: &Arc<Core>, bucket: &Arc<Bucket>, shard: Shard) -> Self {
+        Self { key: core.key(bucket, shard), core: Arc::clone(core), bucket: Arc::clone(bucket), shard }
+    }
+
     /// Takes tokens for some requests, and replies to each.
     async fn take(&self, mut requests: Vec<TakeRequest>) {
-        let mut is_fresh = false;
+        let mut progress = Progress::default();
         for _ in 0..ATTEMPTS {
             requests.retain(|request| !request.reply.is_closed());
             if requests.is_empty() {
                 return;
             }
-            let step = self.try_take(&mut requests, &mut is_fresh).await;
-            match step {
+            match self.try_take(&mut requests, &mut progress).await {
                 Ok(()) => {}
-                Err(Stop::Busy(error)) => return reply_all(requests, || Reply::Busy(error.clone())),
+                // The stored tokens may cover fewer requests.
+                Err(Stop::Failed(AcquireError::Unsupported { .. })) if requests.len() > 1 => {
+                    let rest = requests.split_off(requests.len() / 2);
+                    Box::pin(self.take(requests)).await;
+                    return Box::pin(self.take(rest)).await;
+                }
+                Err(Stop::Busy(busy)) => return reply_all(requests, || Reply::Busy(busy.clone())),
                 Err(Stop::Moved) => return reply_all(requests, || Reply::Moved),
                 Err(Stop::Failed(error)) => return reply_all(requests, || Reply::Failed(error.clone())),
             }
         }
-        let error = Unavailable::new(Contended);
-        reply_all(requests, || Reply::Busy(error.clone()));
+        let busy = Busy { error: Unavailable::busy(Contended), hot_at: None };
+        reply_all(requests, || Reply::Busy(busy.clone()));
     }
 
     /// Makes the next call for the requests. Removes those that it replies to.
-    async fn try_take(&self, requests: &mut Vec<TakeRequest>, is_fresh: &mut bool) -> Result<(), Stop> {
-        let now = self.core.now();
+    async fn try_take(&self, requests: &mut Vec<TakeRequest>, progress: &mut Progress) -> Result<(), Stop> {
+        let moment = self.core.moment();
         let seen = self.bucket.seen(self.shard);
+        let state = seen.as_deref().and_then(|seen| plain(&seen.item));
+        if let Some(state) = state {
+            self.leave_out_missing(requests, state).await?;
+        }
         let amounts: Vec<_> = requests.iter().map(|request| request.amounts.clone()).collect();
+        let is_due = self.bucket.is_comparison_due(moment, self.core.configurations.lifetime());
         let id = self.core.operation_id();
-        let call = next_call(seen.as_deref(), &amounts, *is_fresh, now);
-        let is_speculative = call == Call::Speculate;
-        let (written, is_granted) = match call {
+        let (written, is_granted) = match next_call(seen.as_deref(), &amounts, progress.is_fresh, is_due, moment) {
             Call::Speculate => {
                 let sums = sums(&amounts);
                 let write = self.core.speculative_write(&sums.keys().cloned().collect::<Vec<_>>());
                 let amounts: Vec<_> = sums.into_values().collect();
-                let operation = operation(&id, requests.len(), now);
-                (self.core.acquires.speculate(&self.key, &write, &amounts, operation).await, vec![true; requests.len()])
+                let operation = operation(&id, requests.len(), moment.now);
+                let written = self.core.acquires.speculate(&self.key, &write, &amounts, operation).await;
+                progress.is_fresh = true;
+                if let Ok(Written::Refused(Some(item))) = written {
+                    let seen = self.bucket.observe(self.shard, item, moment);
+                    return self.overcome(&seen.item, progress, moment).await;
+                }
+                (written, vec![true; requests.len()])
             }
             Call::Take(take, outcomes) => {
                 // A take is planned from an item only.
-                let Some((seen, state)) = seen.as_deref().and_then(|seen| Some((seen, seen.plain()?))) else {
-                    return Ok(());
-                };
-                if self.resolve_missing(requests, &outcomes).await? {
+                let Some((seen, state)) = seen.as_deref().zip(state) else { return Ok(()) };
+                if self.resolve_missing(requests, &outcomes, seen, state).await? {
                     return Ok(());
                 }
-                let Some(expires) = self.expiry(seen, state, now).await? else { return Ok(()) };
+                if state.is_overfull() && state.shards.get() > 1 && !progress.has_all_shards {
+                    // The surplus belongs to shards that are missing.
+                    progress.has_all_shards = true;
+                    return self.fill_shards().await;
+                }
+                let Some(renewal) = self.renewal(&seen.item, state, moment).await? else { return Ok(()) };
                 let is_granted: Vec<_> = outcomes.iter().map(|outcome| *outcome == Outcome::Granted).collect();
                 let count = is_granted.iter().filter(|is_granted| **is_granted).count();
-                let operation = operation(&id, count, now);
-                (self.core.acquires.take(&self.key, &seen.item, state, &take, expires, operation).await, is_granted)
+                let seen = SeenShard { key: self.key.clone(), item: &seen.item, state, take, renewal };
+                progress.is_fresh = true;
+                (self.core.acquires.take(&seen, operation(&id, count, moment.now)).await, is_granted)
             }
             Call::None(outcomes) => {
-                if self.resolve_missing(requests, &outcomes).await? {
+                let Some((seen, state)) = seen.as_deref().zip(state) else { return Ok(()) };
+                if self.resolve_missing(requests, &outcomes, seen, state).await?
+                    // The item may deny what the configuration has come to allow.
+                    || self.renewal(&seen.item, state, moment).await?.is_none()
+                {
                     return Ok(());
                 }
-                let decided_by = if *is_fresh { DecidedBy::Store } else { DecidedBy::Cache };
-                deny(requests, outcomes, decided_by);
+                let decided_by = if progress.is_fresh { DecidedBy::Store } else { DecidedBy::Cache };
+                deny(requests, outcomes, decided_by, state.shards.get());
                 return Ok(());
             }
         };
-        *is_fresh = true;
+        self.conclude(requests, &is_granted, written, &id, moment).await
+    }
+
+    /// Replies to the requests that a write has taken for, if it has happened.
+    pub(crate) async fn conclude(
+        &self,
+        requests: &mut Vec<TakeRequest>,
+        is_granted: &[bool],
+        written: Result<Written, WriteError>,
+        id: &str,
+        moment: Moment,
+    ) -> Result<(), Stop> {
         match written {
-            Ok(Written::Applied(item)) => self.grant(requests, &is_granted, item, now),
-            Ok(Written::Refused(Some(item))) => {
-                let seen = self.bucket.observe(self.shard, item, now);
-                // A refill asks more of the item than a speculative write does.
-                return if is_speculative { self.obstacle(&seen) } else { Ok(()) };
-            }
+            Ok(Written::Applied(item)) => self.grant(requests, is_granted, item, moment),
+            // Another client was faster.
+            Ok(Written::Refused(Some(item))) => drop(self.bucket.observe(self.shard, item, moment)),
             Ok(Written::Refused(None)) => {
                 self.bucket.forget(self.shard);
-                return self.create(requests, now).await;
+                return self.create(requests, moment).await;
             }
-            Err(WriteError::Throttled(error)) => return Err(Stop::Busy(Unavailable::new(error))),
+            Err(WriteError::Throttled { error, is_hot_partition }) => {
+                let hot_at = is_hot_partition.then(|| self.bucket.count());
+                return Err(Stop::Busy(Busy { error: Unavailable::busy(error), hot_at }));
+            }
             Err(WriteError::NotWritten(error)) => return Err(Stop::failed(error)),
-            Err(WriteError::Lost(error)) => {
-                if let Some(item) = self.find(&id).await {
-                    self.grant(requests, &is_granted, item, now);
-                } else {
+            Err(WriteError::Lost(error)) => match self.find_written(id).await {
+                Some(item) => self.grant(requests, is_granted, Some(item), moment),
+                None => {
                     // It may have been written. To write it again could charge twice.
-                    let error = AcquireError::from(Unavailable::new(error));
-                    for request in select(requests, &is_granted) {
+                    let error = AcquireError::from(error);
+                    for request in select(requests, is_granted) {
                         drop(request.reply.send(Reply::Failed(error.clone())));
                     }
                 }
-            }
+            },
         }
         Ok(())
     }
 
     /// Hands out what a write has taken.
-    fn grant(&self, requests: &mut Vec<TakeRequest>, is_granted: &[bool], item: BucketItem, now: EpochMillis) {
-        let seen = self.bucket.observe(self.shard, item, now);
-        for TakeRequest { amounts, reply } in select(requests, is_granted) {
-            let grant = Grant::new(&self.core, &self.bucket, self.shard, amounts, seen.item.parent.clone());
+    fn grant(&self, requests: &mut Vec<TakeRequest>, is_granted: &[bool], item: Option<BucketItem>, moment: Moment) {
+        let parent = item.as_ref().and_then(|item| item.owner.cascades_to().cloned());
+        match item {
+            Some(item) => drop(self.bucket.observe(self.shard, item, moment)),
+            None => self.bucket.forget(self.shard),
+        }
+        for TakeRequest { amounts, reply, .. } in select(requests, is_granted) {
+            let grant = Grant::new(&self.core, &self.bucket, self.shard, amounts, parent.clone());
             // If the caller has gone away, the grant gives its tokens back.
             drop(reply.send(Reply::Granted(grant)));
         }
@@ -236,300 +296,27 @@ impl Writer {
 
     /// Reads the item of a write whose response was lost. Returns it if the write has happened; `None` if it has not, or
     /// if that cannot be known, because another writer of this crate has left its id since.
-    async fn find(&self, id: &str) -> Option<BucketItem> {
+    pub(crate) async fn find_written(&self, id: &str) -> Option<BucketItem> {
         for _ in 0..FIND_ATTEMPTS {
             match self.core.acquires.find(&self.key).await {
                 Ok(item) => return item.filter(|item| item.operation.as_deref() == Some(id)),
-                Err(error) => tracing::warn!(error = %error, "a write's outcome could not be read"),
+                Err(error) => tracing::warn!(%error, "the outcome of a write could not be read"),
             }
         }
         None
     }
-
-    /// Returns why the speculative write was refused if the refill of a plain bucket cannot help.
-    fn obstacle(&self, seen: &Seen) -> Result<(), Stop> {
-        let item = &seen.item;
-        let unsupported = |attribute: &str| Err(Stop::Failed(self.unsupported(attribute)));
-        if item.is_disabled {
-            return Err(Stop::Failed(self.disabled()));
-        }
-        if item.bypass_until.is_some() {
-            return unsupported("bypass");
-        }
-        if item.is_soft {
-            return unsupported("soft");
-        }
-        if item.valid_until.is_some_and(|until| until > 0) {
-            return unsupported("vu");
-        }
-        match &item.image {
-            BucketImage::Plain(_) | BucketImage::Absent => Ok(()),
-            BucketImage::Unfamiliar(reason) => unsupported(match reason {
-                Unfamiliar::Schedule => "sched",
-                Unfamiliar::Quota => "a quota",
-                Unfamiliar::NoRefill => "a limit that refills nothing",
-                Unfamiliar::SwitchedOff => "disabled",
-                Unfamiliar::Incomplete => "an incomplete limit",
-                Unfamiliar::OutOfRange => "a number out of range",
-                Unfamiliar::AwaitsClient => "vu",
-            }),
-        }
-    }
-
-    /// Resolves limits that the shard lacks: adds them if they are configured, and fails their requests if not. Returns
-    /// whether anything was done.
-    async fn resolve_missing(
-        &self,
-        requests: &mut Vec<TakeRequest>,
-        outcomes: &[Outcome<'static>],
-    ) -> Result<bool, Stop> {
-        let Some(missing) = outcomes.iter().find_map(|outcome| match outcome {
-            Outcome::Missing(limit) => Some(limit),
-            _ => None,
-        }) else {
-            return Ok(false);
-        };
-        let configured = self.core.configurations.refresh(&self.bucket.name).await.map_err(Stop::failed)?;
-        let terms = configured.configuration.as_ref().and_then(|of| of.limits.get(missing).copied());
-        let seen = self.bucket.seen(self.shard);
-        if let (Some(terms), Some(state)) = (terms, seen.as_deref().and_then(Seen::plain)) {
-            let tokens = terms.share(missing, state.shards).capacity;
-            let added = [(missing.clone(), (terms, tokens))].into();
-            self.align(state, Alignment { terms: BTreeMap::new(), added, expiry: None }).await?;
-        } else {
-            let is_unknown: Vec<_> = requests.iter().map(|request| request.amounts.contains_key(missing)).collect();
-            let error = self.unknown(missing);
-            for request in select(requests, &is_unknown) {
-                drop(request.reply.send(Reply::Failed(error.clone())));
-            }
-        }
-        Ok(true)
-    }
-
-    /// Returns the expiry that a refill writes; `None` if the item was brought in line with its configuration first, so
-    /// that it must be looked at again.
-    async fn expiry(
-        &self,
-        seen: &Seen,
-        state: &BucketState<'static>,
-        now: EpochMillis,
-    ) -> Result<Option<Option<i64>>, Stop> {
-        let name = &self.bucket.name;
-        let mut configured = self.core.configurations.get(name).await.map_err(Stop::failed)?;
-        let is_settled = |of: &tidegate_aws::configurations::Configured| {
-            of.configuration.as_ref().is_some_and(|of| !of.is_disabled && changed_terms(state, &of.limits).is_empty())
-        };
-        if !is_settled(&configured) {
-            configured = self.core.configurations.refresh(name).await.map_err(Stop::failed)?;
-        }
-        let Some(configuration) = &configured.configuration else { return Err(Stop::Failed(self.not_configured())) };
-        if configuration.is_disabled {
-            return Err(Stop::Failed(self.disabled()));
-        }
-        let changed = changed_terms(state, &configuration.limits);
-        if !changed.is_empty() && seen.item.valid_until.is_none() {
-            self.align(state, Alignment { terms: changed, added: BTreeMap::new(), expiry: None }).await?;
-            return Ok(None);
-        }
-        Ok(Some(configuration.expires(now)))
-    }
-
-    /// Writes what is configured to the item, and looks at it again.
-    async fn align(&self, state: &BucketState<'static>, alignment: Alignment<'static>) -> Result<(), Stop> {
-        self.core.buckets.align(&self.key, state, &alignment).await.map_err(Stop::failed)?;
-        let now = self.core.now();
-        match self.core.acquires.find(&self.key).await.map_err(Stop::failed)? {
-            Some(item) => drop(self.bucket.observe(self.shard, item, now)),
-            None => self.bucket.forget(self.shard),
-        }
-        Ok(())
-    }
-
-    /// Creates the shard, and takes for the requests that a new one grants.
-    async fn create(&self, requests: &mut Vec<TakeRequest>, now: EpochMillis) -> Result<(), Stop> {
-        if self.shard != Shard::ZERO {
-            return self.fill_shards().await;
-        }
-        // What is remembered may be older than a change of the limits.
-        let configured = self.core.configurations.refresh(&self.bucket.name).await.map_err(Stop::failed)?;
-        let Some(configuration) = &configured.configuration else { return Err(Stop::Failed(self.not_configured())) };
-        if configuration.is_disabled {
-            return Err(Stop::Failed(self.disabled()));
-        }
-        if let Some(attribute) = &configuration.unsupported {
-            return Err(Stop::Failed(self.unsupported(attribute)));
-        }
-        let state = full(&configuration.limits, configuration.expires(now), now);
-        let amounts: Vec<_> = requests.iter().map(|request| request.amounts.clone()).collect();
-        let decision = admission::decide(&state, &amounts, now);
-        let unknown = decision.outcomes.iter().map(|outcome| match outcome {
-            Outcome::Missing(limit) => Some(self.unknown(limit)),
-            _ => None,
-        });
-        let unknown: Vec<_> = unknown.collect();
-        if unknown.iter().any(Option::is_some) {
-            let mut unknown = unknown.into_iter();
-            requests.retain_mut(|request| match unknown.next().flatten() {
-                Some(error) => {
-                    let (closed, _) = oneshot::channel();
-                    drop(std::mem::replace(&mut request.reply, closed).send(Reply::Failed(error)));
-                    false
-                }
-                None => true,
-            });
-            return Ok(());
-        }
-        let Some(take) = decision.take else {
-            deny(requests, decision.outcomes, DecidedBy::Store);
-            return Ok(());
-        };
-        let is_granted: Vec<_> = decision.outcomes.iter().map(|outcome| *outcome == Outcome::Granted).collect();
-        let count = is_granted.iter().filter(|is_granted| **is_granted).count();
-        let id = self.core.operation_id();
-        let state = take.applied_to(state);
-        match self.core.acquires.create(&self.key, &state, &configured, operation(&id, count, now)).await {
-            Ok(Written::Applied(item)) => self.grant(requests, &is_granted, item, now),
-            // Another client was faster.
-            Ok(Written::Refused(item)) => {
-                if let Some(item) = item {
-                    self.bucket.observe(self.shard, item, now);
-                }
-            }
-            Err(WriteError::Throttled(error)) => return Err(Stop::Busy(Unavailable::new(error))),
-            Err(WriteError::NotWritten(error)) => return Err(Stop::failed(error)),
-            Err(WriteError::Lost(error)) => match self.find(&id).await {
-                Some(item) => self.grant(requests, &is_granted, item, now),
-                None => return Err(Stop::failed(error)),
-            },
-        }
-        Ok(())
-    }
-
-    /// Creates the shards that are missing. Each takes a part of the tokens of another one, so no token is created.
-    async fn fill_shards(&self) -> Result<(), Stop> {
-        let Some(count) = ShardCount::new(self.bucket.count()) else { return Err(Stop::Moved) };
-        let shards = self.read_shards(count).await?;
-        let Some(zero) = shards.zero() else {
-            self.bucket.forget(Shard::ZERO);
-            return Err(Stop::Moved);
-        };
-        let count = count.max(zero.shards);
-        if let Some(plan) = split::plan(&shards.states, count) {
-            self.core.buckets.increase_shards(&self.key, &shards, &plan).await.map_err(Stop::failed)?;
-        }
-        Ok(())
-    }
-
-    async fn read_shards(&self, count: ShardCount) -> Result<Shards, Stop> {
-        let read = self.core.buckets.read(&self.key, 0..count.get(), Consistency::Strong).await;
-        let shards = read.map_err(Stop::failed)?;
-        if shards.unfamiliar.is_empty() {
-            Ok(shards)
-        } else {
-            Err(Stop::Failed(self.unsupported("a shard with rules of its own")))
-        }
-    }
-
-    /// Writes what callers have given back, or have taken beyond their grants.
-    async fn give(&self, requests: Vec<GiveRequest>) {
-        let mut sums: BTreeMap<Limit<'static>, i64> = BTreeMap::new();
-        for (limit, change) in requests.iter().flat_map(|request| &request.changes) {
-            let sum = sums.entry(limit.clone()).or_default();
-            *sum = sum.saturating_add(*change);
-        }
-        sums.retain(|_, sum| *sum != 0);
-        let written = if sums.is_empty() { Ok(()) } else { self.adjust(sums).await };
-        if let Err(error) = &written {
-            tracing::warn!(bucket = ?self.key, error = %error, "an adjustment may not have been written");
-        }
-        for reply in requests.into_iter().filter_map(|request| request.reply) {
-            drop(reply.send(written.clone()));
-        }
-    }
-
-    async fn adjust(&self, mut sums: BTreeMap<Limit<'static>, i64>) -> Result<(), Unavailable> {
-        for attempt in 1..=ATTEMPTS {
-            let now = self.core.now();
-            let Some(seen) = self.bucket.seen(self.shard) else {
-                match self.core.acquires.find(&self.key).await.map_err(Unavailable::new)? {
-                    Some(item) => drop(self.bucket.observe(self.shard, item, now)),
-                    // The bucket has expired, and is full when it is created again.
-                    None => return Ok(()),
-                }
-                continue;
-            };
-            if let Some(state) = seen.item.image.plain() {
-                sums.retain(|limit, _| state.limits.contains_key(limit));
-            }
-            if sums.is_empty() {
-                return Ok(());
-            }
-            let adjustments: Vec<_> = sums.iter().map(|(limit, sum)| adjustment(&seen, limit, *sum)).collect();
-            let id = self.core.operation_id();
-            match self.core.acquires.adjust(&self.key, &adjustments, operation(&id, 1, now)).await {
-                Ok(Written::Applied(item)) => {
-                    self.bucket.observe(self.shard, item, now);
-                    return Ok(());
-                }
-                Ok(Written::Refused(Some(item))) => drop(self.bucket.observe(self.shard, item, now)),
-                Ok(Written::Refused(None)) => {
-                    self.bucket.forget(self.shard);
-                    return Ok(());
-                }
-                Err(WriteError::Throttled(_)) => self.core.back_off(attempt).await,
-                Err(WriteError::NotWritten(error)) => return Err(Unavailable::new(error)),
-                Err(WriteError::Lost(error)) => match self.find(&id).await {
-                    Some(item) => {
-                        self.bucket.observe(self.shard, item, now);
-                        return Ok(());
-                    }
-                    // To write it again could charge twice, or create tokens.
-                    None => return Err(Unavailable::new(error)),
-                },
-            }
-        }
-        Err(Unavailable::new(Contended))
-    }
-
-    fn disabled(&self) -> AcquireError {
-        let Name { entity, resource } = &self.bucket.name;
-        AcquireError::Disabled { entity: entity.to_string(), resource: resource.to_string() }
-    }
-
-    fn not_configured(&self) -> AcquireError {
-        let Name { entity, resource } = &self.bucket.name;
-        AcquireError::NotConfigured { entity: entity.to_string(), resource: resource.to_string() }
-    }
-
-    fn unknown(&self, limit: &Limit<'_>) -> AcquireError {
-        let Name { entity, resource } = &self.bucket.name;
-        AcquireError::UnknownLimit {
-            limit: limit.to_string(),
-            entity: entity.to_string(),
-            resource: resource.to_string(),
-        }
-    }
-
-    fn unsupported(&self, attribute: &str) -> AcquireError {
-        let Name { entity, resource } = &self.bucket.name;
-        AcquireError::Unsupported {
-            attribute: attribute.to_owned(),
-            entity: entity.to_string(),
-            resource: resource.to_string(),
-        }
-    }
 }
 
 /// Why no further attempt is made for some requests.
-enum Stop {
-    Busy(Unavailable),
+pub(crate) enum Stop {
+    Busy(Busy),
     Moved,
     Failed(AcquireError),
 }
 
 impl Stop {
-    fn failed(error: StoreError) -> Self {
-        Self::Failed(Unavailable::new(error).into())
+    pub(crate) fn failed(error: StoreError) -> Self {
+        Self::Failed(error.into())
     }
 }
 
@@ -542,48 +329,8 @@ pub(crate) fn operation(id: &str, acquires: usize, now: EpochMillis) -> Operatio
     Operation { id, acquires: u32::try_from(acquires).unwrap_or(u32::MAX), now }
 }
 
-/// The limits of a state whose terms are not those configured.
-fn changed_terms(
-    state: &BucketState<'static>,
-    configured: &BTreeMap<Limit<'static>, Terms>,
-) -> BTreeMap<Limit<'static>, Terms> {
-    let changed =
-        configured.iter().filter(|(limit, terms)| state.limits.get(*limit).is_some_and(|of| of.terms != **terms));
-    changed.map(|(limit, terms)| (limit.clone(), *terms)).collect()
-}
-
-/// A bucket that is created at `now`.
-fn full(limits: &BTreeMap<Limit<'static>, Terms>, expires: Option<i64>, now: EpochMillis) -> BucketState<'static> {
-    let full = |terms: &Terms| LimitState { tokens: terms.capacity, consumed: Millitokens::default(), terms: *terms };
-    let mut limits: BTreeMap<_, _> = limits.iter().map(|(limit, terms)| (limit.clone(), full(terms))).collect();
-    let write_units = Limit::new(Limit::WRITE_UNITS).map(|limit| (limit, full(&Terms::WRITE_UNITS)));
-    limits.extend(write_units);
-    BucketState { last_refill: now, shards: ShardCount::ONE, expires, bytes: 0, limits }
-}
-
-/// The change of one limit. Tokens that are given back fill the shard up to its share, and no further.
-fn adjustment(seen: &Seen, limit: &Limit<'static>, taken: i64) -> Adjustment<'static> {
-    let limit = limit.clone();
-    let state = seen.plain().and_then(|state| Some((state, state.limits.get(&limit)?)));
-    let Some((state, of)) = state.filter(|_| taken < 0) else {
-        return Adjustment { limit, tokens: -taken, consumed: taken, at_most: None, at_least: None };
-    };
-    let (share, stored) = (state.share(&limit, of).capacity.get(), of.tokens.get());
-    let room = share.saturating_sub(stored).max(0);
-    let tokens = room.min(-taken);
-    let is_clipped = tokens < -taken;
-    Adjustment {
-        limit,
-        tokens,
-        consumed: taken,
-        at_most: Some(share.saturating_sub(tokens).max(stored)),
-        // Less stored would leave more room.
-        at_least: is_clipped.then_some(stored),
-    }
-}
-
 /// Takes the requests out for which `is_selected` is true.
-fn select(requests: &mut Vec<TakeRequest>, is_selected: &[bool]) -> Vec<TakeRequest> {
+pub(crate) fn select(requests: &mut Vec<TakeRequest>, is_selected: &[bool]) -> Vec<TakeRequest> {
     let mut is_selected = is_selected.iter();
     requests.extract_if(.., |_| is_selected.next() == Some(&true)).collect()
 }
@@ -594,13 +341,21 @@ fn reply_all(requests: Vec<TakeRequest>, reply: impl Fn() -> Reply) {
     }
 }
 
-/// Denies all requests. Where only write units are short, the shard is busy.
-fn deny(requests: &mut Vec<TakeRequest>, outcomes: Vec<Outcome<'static>>, decided_by: DecidedBy) {
+/// Denies all requests. If only write units are short, the shard is busy.
+pub(crate) fn deny(
+    requests: &mut Vec<TakeRequest>,
+    outcomes: Vec<Outcome<'static>>,
+    decided_by: DecidedBy,
+    shards: u32,
+) {
     for (request, outcome) in requests.drain(..).zip(outcomes) {
         let Outcome::Denied(shortages) = outcome else { continue };
         let is_busy = shortages.iter().all(|shortage| shortage.limit.is_write_units());
-        let reply =
-            if is_busy { Reply::Busy(Unavailable::new(OutOfWriteUnits)) } else { Reply::Denied(shortages, decided_by) };
+        let reply = if is_busy {
+            Reply::Busy(Busy { error: Unavailable::busy(OutOfWriteUnits), hot_at: Some(shards) })
+        } else {
+            Reply::Denied(shortages, decided_by)
+        };
         drop(request.reply.send(reply));
     }
 }

@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 use crate::{
     bucket::Bucket,
     core::{Core, Name},
-    error::{CommitError, Unavailable},
-    lane::GiveRequest,
+    error::{CommitError, InvalidRequest, Unavailable},
+    give::{Changes, GiveRequest, Given},
 };
 
 /// Tokens that one write took from one shard. Dropped before a lease keeps it, it gives them back.
@@ -38,20 +38,20 @@ impl Grant {
     }
 
     /// Changes what was taken. The receiver hears when the change is written.
-    fn change(&self, changes: BTreeMap<Limit<'static>, i64>) -> oneshot::Receiver<Result<(), Unavailable>> {
+    fn change(&self, changes: Changes) -> oneshot::Receiver<Given> {
         let (reply, written) = oneshot::channel();
-        self.bucket.give(&self.core, self.shard, GiveRequest { changes, reply: Some(reply) });
+        self.bucket.give(&self.core, self.shard, GiveRequest { changes, reply });
         written
     }
 
-    fn amounts_back(&self) -> BTreeMap<Limit<'static>, i64> {
+    fn amounts_back(&self) -> Changes {
         self.amounts.iter().map(|(limit, amount)| (limit.clone(), -amount.get())).collect()
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        if !self.is_kept {
+        if !self.is_kept && !self.amounts.is_empty() {
             drop(self.change(self.amounts_back()));
         }
     }
@@ -67,7 +67,10 @@ impl Drop for Grant {
 #[must_use = "a lease that is dropped keeps its tokens"]
 pub struct Lease {
     grants: Vec<Grant>,
-    adjustments: BTreeMap<Limit<'static>, i64>,
+    /// In millitokens.
+    adjustments: Changes,
+    /// An adjustment of what cannot be a limit.
+    invalid: Option<InvalidRequest>,
     is_degraded: bool,
 }
 
@@ -76,12 +79,12 @@ impl Lease {
         for grant in &mut grants {
             grant.is_kept = true;
         }
-        Self { grants, adjustments: BTreeMap::new(), is_degraded: false }
+        Self { grants, adjustments: Changes::new(), invalid: None, is_degraded: false }
     }
 
     /// A lease of nothing, because the table was unavailable.
     pub(crate) fn degraded() -> Self {
-        Self { grants: Vec::new(), adjustments: BTreeMap::new(), is_degraded: true }
+        Self { grants: Vec::new(), adjustments: Changes::new(), invalid: None, is_degraded: true }
     }
 
     /// Returns whether the request was admitted without the table, by
@@ -95,25 +98,29 @@ impl Lease {
     /// Takes `tokens` more of a limit, or gives them back if the number is below zero. Nothing is written before
     /// [`commit`](Self::commit). The bucket may fall below zero; it then grants nothing until it has refilled.
     ///
-    /// A limit that the acquire did not name is adjusted, too. If the bucket does not have the limit, the adjustment has
-    /// no effect.
+    /// A limit that the acquire did not name is adjusted, too.
     pub fn adjust(&mut self, limit: &str, tokens: i64) {
-        let Ok(limit) = crate::names::limit(limit) else { return };
-        let sum = self.adjustments.entry(limit).or_default();
-        *sum = sum.saturating_add(tokens.saturating_mul(1000));
+        match crate::names::limit(limit) {
+            Ok(limit) => {
+                let sum = self.adjustments.entry(limit).or_default();
+                *sum = sum.saturating_add(tokens.saturating_mul(1000)).clamp(-MOST, MOST);
+            }
+            Err(error) => self.invalid = Some(error),
+        }
     }
 
     /// Writes the adjustments, and returns when they are written. Without adjustments, it makes no call.
     ///
     /// # Errors
-    /// [`CommitError`] if an adjustment may be missing: the table was unavailable, or its response was lost.
+    /// [`CommitError`] if an adjustment may be missing: the table was unavailable, its response was lost, or there is no
+    /// such limit.
     pub async fn commit(mut self) -> Result<(), CommitError> {
+        // What is written already must not be written again when the lease is dropped.
         let adjustments = mem::take(&mut self.adjustments);
-        if adjustments.values().all(|sum| *sum == 0) {
-            return Ok(());
-        }
-        let written: Vec<_> = self.first_grants().map(|grant| (grant, grant.change(adjustments.clone()))).collect();
-        wait_for(written).await
+        let written: Vec<_> =
+            self.parts(&adjustments).into_iter().map(|(grant, changes)| (grant, grant.change(changes))).collect();
+        wait_for(written).await?;
+        self.invalid.take().map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Gives everything back, without the adjustments, and returns when that is written.
@@ -126,35 +133,78 @@ impl Lease {
         wait_for(written).await
     }
 
-    /// One grant of each bucket: an amount taken from several shards is adjusted on one of them.
-    fn first_grants(&self) -> impl Iterator<Item = &Grant> {
-        self.grants.iter().enumerate().filter_map(|(at, grant)| {
-            let is_first = self.grants[..at].iter().all(|other| !Arc::ptr_eq(&other.bucket, &grant.bucket));
-            is_first.then_some(grant)
-        })
+    /// Gives everything back, without the adjustments. [`Limiter::flush`](crate::Limiter::flush) waits until it is written.
+    #[cfg(feature = "tower")]
+    pub(crate) fn refund_in_background(mut self) {
+        self.adjustments.clear();
+        for grant in &self.grants {
+            drop(grant.change(grant.amounts_back()));
+        }
+    }
+
+    /// The adjustments as changes of grants. If several shards of a bucket have granted, each gets back at most what it
+    /// has granted: more may not fit into it.
+    fn parts(&self, adjustments: &Changes) -> Vec<(&Grant, Changes)> {
+        let mut left: Vec<(&Arc<Bucket>, Changes)> = Vec::new();
+        let mut changes = Vec::new();
+        for (at, grant) in self.grants.iter().enumerate() {
+            let is_same = |bucket: &Arc<Bucket>| Arc::ptr_eq(bucket, &grant.bucket);
+            if !left.iter().any(|(bucket, _)| is_same(bucket)) {
+                left.push((&grant.bucket, adjustments.clone()));
+            }
+            let is_last = !self.grants[at + 1..].iter().any(|other| is_same(&other.bucket));
+            let Some((_, left)) = left.iter_mut().find(|(bucket, _)| is_same(bucket)) else { continue };
+            let part = |(limit, sum): (&Limit<'static>, &mut i64)| {
+                let granted = grant.amounts.get(limit).map_or(0, |amount| amount.get());
+                let part = if is_last || *sum > 0 { *sum } else { (*sum).max(-granted) };
+                *sum -= part;
+                (part != 0).then(|| (limit.clone(), part))
+            };
+            let part: Changes = left.iter_mut().filter_map(part).collect();
+            if !part.is_empty() {
+                changes.push((grant, part));
+            }
+        }
+        changes
     }
 }
 
-async fn wait_for(written: Vec<(&Grant, oneshot::Receiver<Result<(), Unavailable>>)>) -> Result<(), CommitError> {
-    let mut result = Ok(());
+/// The largest adjustment of a limit, in millitokens: the sums of thousands of them can still be counted.
+const MOST: i64 = 1 << 53;
+
+async fn wait_for(written: Vec<(&Grant, oneshot::Receiver<Given>)>) -> Result<(), CommitError> {
+    let (mut asked, mut left_out, mut result) = (0, BTreeMap::<_, usize>::new(), Ok(()));
+    let mut name = None;
     for (grant, written) in written {
-        let source = match written.await {
-            Ok(Ok(())) => continue,
-            Ok(Err(error)) => error,
-            Err(closed) => Unavailable::new(closed),
-        };
         let Name { entity, resource } = &grant.bucket.name;
-        result = Err(CommitError { entity: entity.to_string(), resource: resource.to_string(), source });
+        let given = written.await.unwrap_or_else(|closed| Err(Unavailable::new(closed).into()));
+        asked += 1;
+        name = name.or(Some(&grant.bucket.name));
+        match given {
+            Ok(limits) => limits.into_iter().for_each(|limit| *left_out.entry(limit).or_default() += 1),
+            Err(source) => {
+                let (entity, resource) = (entity.to_string(), resource.to_string());
+                result = Err(CommitError::NotWritten { entity, resource, source: Box::new(source) });
+            }
+        }
     }
-    result
+    result?;
+    // A parent may lack limits that its child has.
+    let unknown = left_out.into_iter().find(|(_, buckets)| *buckets == asked);
+    match unknown.zip(name) {
+        Some(((limit, _), Name { entity, resource })) => Err(CommitError::UnknownLimit {
+            limit: limit.to_string(),
+            entity: entity.to_string(),
+            resource: resource.to_string(),
+        }),
+        None => Ok(()),
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.adjustments.values().any(|sum| *sum != 0) {
-            for grant in self.first_grants() {
-                drop(grant.change(self.adjustments.clone()));
-            }
+        for (grant, changes) in self.parts(&self.adjustments) {
+            drop(grant.change(changes));
         }
     }
 }

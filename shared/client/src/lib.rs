@@ -36,20 +36,30 @@
 mod acquire;
 mod bucket;
 mod cache;
+mod check;
 mod clock;
 mod core;
 mod error;
+mod give;
 mod lane;
 mod lease;
 mod limiter;
 mod names;
 mod several;
+mod shards;
+mod terms;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 #[cfg(feature = "test-util")]
 pub use self::clock::ManualClock;
 pub use self::{
     acquire::AcquireBuilder,
-    error::{AcquireError, BuildError, CommitError, DecidedBy, Denied, InvalidRequest, LimitStatus, Unavailable},
+    check::Availability,
+    error::{
+        AcquireError, BuildError, CommitError, DecidedBy, Denied, InvalidRequest, LimitStatus, Rejected, ScopeError,
+        Unavailable,
+    },
     lease::Lease,
     limiter::{Limiter, LimiterBuilder, OnUnavailable},
 };

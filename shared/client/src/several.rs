@@ -1,108 +1,151 @@
-//! What concerns all shards of a bucket: requests larger than one shard can hold, and the doubling of the shards.
+//! Requests for more than one shard can hold: one transaction takes from several.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use tidegate_aws::{
     acquires::SeenShard,
-    buckets::{Consistency, Shards, WriteOutcome},
+    bucket_item::BucketItem,
+    buckets::WriteOutcome,
 };
 use tidegate_domain::{
     admission::{self, Amounts, Remedy, Shortage},
-    bucket::Shard,
-    split,
+    bucket::{Limit, Shard},
+    state::BucketState,
     time::EpochMillis,
 };
+use tokio::sync::oneshot;
 
 use crate::{
     acquire::refusal,
-    bucket::Bucket,
+    bucket::{Bucket, plain},
+    clock::Moment,
     core::Core,
     error::{AcquireError, DecidedBy, Unavailable},
-    lane::operation,
+    lane::{Stop, Writer, operation},
     lease::Grant,
 };
 
 /// How often a request is tried while other clients write to the shards.
 const ATTEMPTS: u32 = 8;
 
-/// The most shards to which a client doubles a bucket, as other clients do.
-const MAX_SHARDS: u32 = 32;
-
-/// Takes amounts that no shard can hold alone from several shards, in one transaction.
+/// Takes amounts that no shard can hold alone. Returns `None` if the bucket has other shards by now.
+///
+/// It runs in a task of its own: if the caller goes away, the grants give their tokens back.
 pub(crate) async fn take(
     core: &Arc<Core>,
     bucket: &Arc<Bucket>,
     amounts: &Amounts<'static>,
-) -> Result<Vec<Grant>, AcquireError> {
-    for attempt in 1..=ATTEMPTS {
-        let shards = read(core, bucket).await?;
-        let now = core.now();
-        let Some(parts) = admission::divide(&shards.states, amounts, now) else {
-            return Err(refusal(bucket, &shortages(&shards, amounts, now), DecidedBy::Store));
-        };
-        let configured = core.configurations.get(&bucket.name).await.map_err(Unavailable::new)?;
-        let expires = configured.configuration.as_ref().and_then(|configuration| configuration.expires(now));
-        let takes: Vec<_> = parts
-            .iter()
-            .filter_map(|(shard, part)| {
-                let state = shards.states.get(shard)?;
-                let take = admission::decide(state, std::slice::from_ref(part), now).take?;
-                Some(SeenShard { key: core.key(bucket, *shard), state, take })
-            })
-            .collect();
-        let id = core.operation_id();
-        match core.acquires.take_together(&takes, expires, operation(&id, 1, now)).await.map_err(Unavailable::new)? {
-            WriteOutcome::Written => {
-                let grant = |(shard, part)| Grant::new(core, bucket, shard, part, None);
-                return Ok(parts.into_iter().map(grant).collect());
+    is_parent: bool,
+) -> Result<Option<Vec<Grant>>, AcquireError> {
+    let (reply, answer) = oneshot::channel();
+    let request = Request { core: Arc::clone(core), bucket: Arc::clone(bucket), amounts: amounts.clone(), is_parent };
+    core.spawn(async move { drop(reply.send(request.run().await)) });
+    answer.await.map_err(Unavailable::new)?
+}
+
+struct Request {
+    core: Arc<Core>,
+    bucket: Arc<Bucket>,
+    amounts: Amounts<'static>,
+    is_parent: bool,
+}
+
+type States = BTreeMap<Shard, BucketState<'static>>;
+
+impl Request {
+    async fn run(mut self) -> Result<Option<Vec<Grant>>, AcquireError> {
+        for attempt in 1..=ATTEMPTS {
+            let moment = self.core.moment();
+            let Some(items) = self.read(moment).await? else { return Ok(None) };
+            let states: States =
+                items.iter().filter_map(|(shard, item)| Some((*shard, plain(item)?.clone()))).collect();
+            let Some(zero) = states.get(&Shard::ZERO) else { return Ok(None) };
+            if self.is_parent {
+                self.amounts.retain(|limit, _| zero.limits.contains_key(limit));
             }
-            WriteOutcome::Lost => core.back_off(attempt).await,
+            let missing = (0..zero.shards.get()).map(Shard::new).find(|shard| !states.contains_key(shard));
+            let step = match missing {
+                Some(missing) => self.writer(missing).fill_shards().await.map(|()| None),
+                None => self.try_take(&items, &states, moment).await,
+            };
+            match step {
+                Ok(Some(grants)) => return Ok(Some(grants)),
+                Ok(None) => self.core.back_off(attempt).await,
+                Err(Stop::Moved) => return Ok(None),
+                Err(Stop::Busy(busy)) => return Err(busy.error.into()),
+                Err(Stop::Failed(error)) => return Err(error),
+            }
+        }
+        Err(Unavailable::busy(Contended).into())
+    }
+
+    /// Reads all shards; `None` if there is no bucket.
+    async fn read(&self, moment: Moment) -> Result<Option<BTreeMap<Shard, BucketItem>>, AcquireError> {
+        let key = self.core.key(&self.bucket, Shard::ZERO);
+        let mut items = self.core.within(self.core.acquires.find_all(&key, 0..self.bucket.count())).await?;
+        let Some(zero) = items.get(&Shard::ZERO).cloned() else {
+            self.bucket.forget(Shard::ZERO);
+            return Ok(None);
+        };
+        if let Some(obstacle) = items.values().find_map(|item| self.bucket.obstacle(item)) {
+            return Err(obstacle);
+        }
+        self.bucket.observe(Shard::ZERO, zero, moment);
+        // Shards of an older and larger bucket expire by themselves.
+        let count = self.bucket.count();
+        items.retain(|shard, _| shard.get() < count);
+        Ok(Some(items))
+    }
+
+    async fn try_take(
+        &self,
+        items: &BTreeMap<Shard, BucketItem>,
+        states: &States,
+        moment: Moment,
+    ) -> Result<Option<Vec<Grant>>, Stop> {
+        let parts = admission::divide(states, &self.amounts, moment.now);
+        let mut takes = Vec::new();
+        // A denial, too, follows from the terms that are configured.
+        let nothing = BTreeMap::from([(Shard::ZERO, Amounts::new())]);
+        for (shard, part) in parts.as_ref().unwrap_or(&nothing) {
+            let (Some(item), Some(state)) = (items.get(shard), states.get(shard)) else { return Ok(None) };
+            let Some(renewal) = self.writer(*shard).renewal(item, state, moment).await? else { return Ok(None) };
+            let Some(take) = admission::decide(state, std::slice::from_ref(part), moment.now).take else { continue };
+            takes.push(SeenShard { key: self.core.key(&self.bucket, *shard), item, state, take, renewal });
+        }
+        let Some(parts) = parts else {
+            let shortages = shortages(states, &self.amounts, moment.now);
+            return Err(Stop::Failed(refusal(&self.bucket, &shortages, DecidedBy::Store)));
+        };
+        let id = self.core.operation_id();
+        let taken = self.core.acquires.take_together(&takes, operation(&id, 1, moment.now));
+        match self.core.within(taken).await.map_err(Stop::Failed)? {
+            WriteOutcome::Written => {
+                let parent = items[&Shard::ZERO].owner.cascades_to();
+                let grant = |(shard, part)| Grant::new(&self.core, &self.bucket, shard, part, parent.cloned());
+                Ok(Some(parts.into_iter().map(grant).collect()))
+            }
+            WriteOutcome::Lost => Ok(None),
         }
     }
-    Err(Unavailable::new(Contended).into())
-}
 
-/// Doubles the shards of a bucket that is written too fast. Each new shard takes half of another one's tokens.
-pub(crate) async fn double(core: &Core, bucket: &Bucket) -> Result<(), AcquireError> {
-    let shards = read(core, bucket).await?;
-    let Some(doubled) = shards.zero().and_then(|zero| zero.shards.doubled()) else { return Ok(()) };
-    if doubled.get() > MAX_SHARDS {
-        return Ok(());
+    fn writer(&self, shard: Shard) -> Writer {
+        Writer::new(&self.core, &self.bucket, shard)
     }
-    if let Some(plan) = split::plan(&shards.states, doubled) {
-        let key = core.key(bucket, Shard::ZERO);
-        core.buckets.increase_shards(&key, &shards, &plan).await.map_err(Unavailable::new)?;
-        bucket.learn(doubled);
-    }
-    Ok(())
-}
-
-async fn read(core: &Core, bucket: &Bucket) -> Result<Shards, AcquireError> {
-    let key = core.key(bucket, Shard::ZERO);
-    let read = core.buckets.read(&key, 0..bucket.count(), Consistency::Strong).await;
-    Ok(read.map_err(Unavailable::new)?)
 }
 
 /// What all shards together lack for a request.
-fn shortages(shards: &Shards, amounts: &Amounts<'static>, now: EpochMillis) -> Vec<Shortage<'static>> {
-    let wait = admission::wait_for_all(&shards.states, amounts, now);
-    let total = |limit| {
-        let held = shards
-            .states
-            .values()
-            .filter_map(|state| Some(admission::available(state, limit, state.limits.get(limit)?, now).get()));
-        tidegate_domain::tokens::Millitokens::new(held.fold(0, i64::saturating_add))
+fn shortages(states: &States, amounts: &Amounts<'static>, now: EpochMillis) -> Vec<Shortage<'static>> {
+    let wait = admission::wait_for_all(states, amounts, now);
+    let capacity = |limit: &Limit<'_>| Some(states.get(&Shard::ZERO)?.limits.get(limit.as_str())?.terms.capacity);
+    let shortage = |(limit, requested): (&Limit<'static>, &_)| Shortage {
+        limit: limit.clone(),
+        requested: *requested,
+        available: admission::available_in_all(states, limit, now),
+        capacity: capacity(limit).unwrap_or_default(),
+        remedy: wait.map_or(Remedy::Never, Remedy::Wait),
     };
-    amounts
-        .iter()
-        .map(|(limit, requested)| Shortage {
-            limit: limit.clone(),
-            requested: *requested,
-            available: total(limit),
-            remedy: wait.map_or(Remedy::Never, Remedy::Wait),
-        })
-        .filter(|shortage| shortage.available < shortage.requested)
-        .collect()
+    amounts.iter().map(shortage).filter(|shortage| shortage.available < shortage.requested).collect()
 }
 
 #[derive(Debug, thiserror::Error)]

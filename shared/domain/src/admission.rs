@@ -106,6 +106,8 @@ pub struct Shortage<'a> {
     pub requested: Millitokens,
     /// What the shard can grant; below zero in debt.
     pub available: Millitokens,
+    /// What the whole bucket can hold.
+    pub capacity: Millitokens,
     /// What helps.
     pub remedy: Remedy,
 }
@@ -137,7 +139,8 @@ pub struct Change {
     pub credit: Millitokens,
     /// What is taken.
     pub taken: Millitokens,
-    /// The write depends on at least so many stored tokens. Then `V` covers what is taken.
+    /// The write depends on at least so many stored tokens, if it takes or forfeits any. Then `V` covers what is taken, and
+    /// nothing is forfeited that others have taken.
     pub at_least: Millitokens,
 }
 
@@ -162,6 +165,17 @@ pub fn available(state: &BucketState<'_>, limit: &Limit<'_>, of: &LimitState, no
     let elapsed = now.since(state.last_refill).as_millis();
     let accrued = i64::try_from(share.accrued(elapsed)).unwrap_or(i64::MAX);
     Millitokens::new(of.tokens.get().saturating_add(accrued).min(share.capacity.get()))
+}
+
+/// Returns what all shards of a bucket together can grant of a limit at a moment, in millitokens.
+#[must_use]
+pub fn available_in_all(
+    states: &BTreeMap<Shard, BucketState<'_>>,
+    limit: &Limit<'_>,
+    now: EpochMillis,
+) -> Millitokens {
+    let of = |state: &BucketState<'_>| Some(available(state, limit, state.limits.get(limit.as_str())?, now).get());
+    Millitokens::new(states.values().filter_map(of).fold(0, i64::saturating_add))
 }
 
 /// Decides on requests in the order of their arrival, as if each were made after the one before it. They are taken
@@ -210,6 +224,7 @@ fn outcome<'a>(
                 limit: limit.clone(),
                 requested,
                 available: Millitokens::new(left),
+                capacity: of.terms.capacity,
                 remedy: remedy(state, limit, of, requested, left, now),
             })
         })
@@ -261,12 +276,15 @@ fn take<'a>(state: &BucketState<'a>, mut taken: Amounts<'a>, now: EpochMillis) -
         // The share is full at `now`, not at `until`: after the write, the rest of the time still accrues.
         let is_full = accrued(&share, elapsed) >= room;
         let credit = if is_full { room - accrued_up(&share, rest) } else { accrued(&share, credited) };
-        let held = available(state, limit, of, now).get();
-        let change = Change {
-            credit: Millitokens::new(clamp(credit)),
-            taken,
-            at_least: Millitokens::new(of.tokens.get().saturating_sub(held).saturating_add(taken.get())),
+        let at_least = if credit < 0 && !limit.is_write_units() {
+            // Tokens that others have taken since are not forfeited, too.
+            of.tokens.get()
+        } else {
+            let held = available(state, limit, of, now).get();
+            of.tokens.get().saturating_sub(held).saturating_add(taken.get())
         };
+        let change =
+            Change { credit: Millitokens::new(clamp(credit)), taken, at_least: Millitokens::new(at_least) };
         (limit.clone(), change)
     });
     Take { until, changes: changes.collect() }

@@ -104,7 +104,7 @@ async fn more_than_the_capacity_is_never_granted() -> anyhow::Result<()> {
 async fn bad_input_takes_nothing() -> anyhow::Result<()> {
     let scene = ClientScene::new().await?;
     let limiter = &scene.limiter;
-    let check = async |request: tidegate::AcquireBuilder<'_>, expect: &[&str]| {
+    let check = async |request: tidegate::AcquireBuilder, expect: &[&str]| {
         let message = request.await.expect_err("bad input").to_string();
         for part in expect {
             assert!(message.contains(part), "{message:?} does not say {part:?}");

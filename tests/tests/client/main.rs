@@ -4,3 +4,4 @@ mod acquires;
 mod faults;
 mod leases;
 mod shards;
+mod tower;

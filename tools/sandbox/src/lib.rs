@@ -24,6 +24,7 @@ pub mod mapping;
 #[cfg(target_os = "linux")]
 pub mod process;
 pub mod pump;
+pub mod python;
 pub mod queue;
 pub mod records;
 pub mod runtime_api;
