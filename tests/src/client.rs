@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::{config::timeout::TimeoutConfig, types::AttributeValue};
 use tidegate::{AcquireBuilder, Limiter, LimiterBuilder, ManualClock};
 use tidegate_aws::{
     buckets::{Buckets, Consistency, Shards},
     client,
     namespaces::Namespaces,
-    schema::{self, config},
+    schema::{self, bucket, config},
 };
-use tidegate_domain::bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard};
+use tidegate_domain::{
+    bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard},
+    split,
+    state::ShardCount,
+};
 use tidegate_sandbox::{
     item::{self, Item},
     services::Services,
@@ -22,7 +26,7 @@ use crate::prelude::*;
 pub mod prelude {
     pub use std::collections::BTreeMap;
 
-    pub use tidegate::{AcquireError, DecidedBy, Limiter, ManualClock, OnUnavailable};
+    pub use tidegate::{AcquireError, DecidedBy, Limiter, LimiterBuilder, ManualClock, OnUnavailable};
 
     pub use super::{ClientScene, ENTITY, PER_MINUTE, RESOURCE, START};
     pub use crate::prelude::*;
@@ -69,16 +73,40 @@ impl ClientScene {
 
     /// Another process's limiter on the same table, with the same clock.
     pub async fn another(&self, http: &FaultyHttp) -> anyhow::Result<Limiter> {
-        Ok(builder(&self.services, http, &self.clock).build().await?)
+        self.another_with(http, |builder| builder).await
+    }
+
+    /// The same, with other settings.
+    pub async fn another_with(
+        &self,
+        http: &FaultyHttp,
+        settings: impl FnOnce(LimiterBuilder) -> LimiterBuilder,
+    ) -> anyhow::Result<Limiter> {
+        Ok(settings(builder(&self.services, http, &self.clock)).build().await?)
+    }
+
+    /// Another process's limiter whose SDK waits a tenth of a second for an answer.
+    pub async fn impatient(&self, http: &FaultyHttp) -> anyhow::Result<Limiter> {
+        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(Duration::from_millis(100)).build();
+        let config = sdk_config(&self.services.endpoint, http.clone()).into_builder().timeout_config(timeouts).build();
+        let limiter = Limiter::builder(client::dynamodb(&config), &self.services.table);
+        Ok(limiter.clock(self.clock.clone()).build().await?)
     }
 
     /// Configures the limits of [`RESOURCE`]: capacity and refill in tokens, the period in seconds.
     pub async fn configure(&self, limits: &[(&str, [i64; 3])]) -> anyhow::Result<()> {
-        let resource = Resource::new(RESOURCE)?;
-        let mut configuration = Item::from([
-            (schema::PK.to_owned(), text(schema::resource_pk(&self.namespace, &resource))),
-            (schema::SK.to_owned(), text(config::CONFIG)),
-        ]);
+        let pk = schema::resource_pk(&self.namespace, &Resource::new(RESOURCE)?);
+        self.put_limits(pk, config::CONFIG.to_owned(), limits).await
+    }
+
+    /// Configures the limits of one entity on [`RESOURCE`].
+    pub async fn configure_entity(&self, entity: &str, limits: &[(&str, [i64; 3])]) -> anyhow::Result<()> {
+        let pk = schema::entity_pk(&self.namespace, &Entity::new(entity)?);
+        self.put_limits(pk, schema::entity_config_sk(&Resource::new(RESOURCE)?), limits).await
+    }
+
+    async fn put_limits(&self, pk: String, sk: String, limits: &[(&str, [i64; 3])]) -> anyhow::Result<()> {
+        let mut configuration = Item::from([(schema::PK.to_owned(), text(pk)), (schema::SK.to_owned(), text(sk))]);
         for (limit, values) in limits {
             let fields = [config::CAPACITY, config::REFILL_AMOUNT, config::REFILL_PERIOD];
             for (field, value) in fields.into_iter().zip(values) {
@@ -90,15 +118,33 @@ impl ClientScene {
         Ok(())
     }
 
+    /// Gives an entity a parent to which its consumption cascades.
+    pub async fn set_parent(&self, entity: &str, parent: &str) -> anyhow::Result<()> {
+        let meta = [
+            (schema::PK, text(schema::entity_pk(&self.namespace, &Entity::new(entity)?))),
+            (schema::SK, text(schema::entity::META)),
+            (bucket::CASCADE, flag()),
+            (bucket::PARENT_ID, text(parent)),
+        ];
+        let meta = meta.map(|(name, value)| (name.to_owned(), value)).into();
+        let put = self.services.dynamodb.put_item().table_name(&self.services.table);
+        put.set_item(Some(meta)).send().await?;
+        Ok(())
+    }
+
     /// An acquire of one request and some tokens.
     pub fn acquire(&self, tokens: u64) -> AcquireBuilder {
         self.limiter.acquire(ENTITY, RESOURCE).take("requests", 1).take("tokens", tokens)
     }
 
     pub fn key(&self, shard: u32) -> BucketKey<'static> {
+        self.key_of(ENTITY, shard)
+    }
+
+    fn key_of(&self, entity: &'static str, shard: u32) -> BucketKey<'static> {
         BucketKey {
             namespace: self.namespace.clone(),
-            entity: Entity::new(ENTITY).expect("an entity"),
+            entity: Entity::new(entity).expect("an entity"),
             resource: Resource::new(RESOURCE).expect("a resource"),
             shard: Shard::new(shard),
         }
@@ -110,6 +156,13 @@ impl ClientScene {
         change(&mut item);
         let put = self.services.dynamodb.put_item().table_name(&self.services.table);
         put.set_item(Some(item)).send().await?;
+        Ok(())
+    }
+
+    /// Deletes a shard, as TTL does.
+    pub async fn delete(&self, shard: u32) -> anyhow::Result<()> {
+        let delete = self.services.dynamodb.delete_item().table_name(&self.services.table);
+        delete.set_key(Some(item::key(&self.key(shard)))).send().await?;
         Ok(())
     }
 
@@ -126,9 +179,30 @@ impl ClientScene {
 
     /// What all shards hold of a limit, and what was consumed of it, in millitokens.
     pub async fn totals(&self, limit: &'static str, count: u32) -> anyhow::Result<(i64, i64)> {
-        let (shards, limit) = (self.shards(count).await?, Limit::new(limit)?);
+        self.totals_of(ENTITY, limit, count).await
+    }
+
+    /// The same, of another entity.
+    pub async fn totals_of(&self, entity: &'static str, limit: &'static str, count: u32) -> anyhow::Result<(i64, i64)> {
+        let buckets = Buckets::new(self.services.dynamodb.clone(), &self.services.table);
+        let shards = buckets.read(&self.key_of(entity, 0), 0..count, Consistency::Strong).await?;
+        let limit = Limit::new(limit)?;
         let limits: Vec<_> = shards.states.values().filter_map(|state| state.limits.get(&limit)).collect();
         Ok((limits.iter().map(|of| of.tokens.get()).sum(), limits.iter().map(|of| of.consumed.get()).sum()))
+    }
+
+    /// An attribute of a shard.
+    pub async fn attribute(&self, shard: u32, name: &str) -> anyhow::Result<Option<AttributeValue>> {
+        Ok(self.item(shard).await?.context("no such shard")?.remove(name))
+    }
+
+    /// Splits the bucket into so many shards, as clients do when its partition is too hot.
+    pub async fn spread(&self, shards: u32) -> anyhow::Result<()> {
+        let buckets = Buckets::new(self.services.dynamodb.clone(), &self.services.table);
+        let read = buckets.read(&self.key(0), 0..1, Consistency::Strong).await?;
+        let plan = split::plan(&read.states, ShardCount::new(shards).context("no shards")?).context("nothing to split")?;
+        buckets.increase_shards(&self.key(0), &read, &plan).await?;
+        Ok(())
     }
 
     /// The calls of the limiter since the last request for them.

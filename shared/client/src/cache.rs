@@ -15,9 +15,8 @@ use tidegate_aws::{
     error::StoreError,
 };
 use tidegate_domain::bucket::Namespace;
-use tokio::time::Instant;
 
-use crate::core::Name;
+use crate::{clock::Clock, core::Name};
 
 /// How many configurations are remembered.
 const CAPACITY: usize = 100_000;
@@ -26,13 +25,15 @@ pub(crate) struct ConfigurationCache {
     store: Configurations,
     namespace: Namespace<'static>,
     lifetime: Duration,
+    clock: Clock,
     entries: Cache<Name, Entry>,
 }
 
 #[derive(Clone)]
 struct Entry {
     configured: Arc<Configured>,
-    read_at: Instant,
+    /// As [`Moment::elapsed`](crate::clock::Moment::elapsed).
+    read_at: Duration,
     /// One caller reads it again; the others use it meanwhile.
     is_refreshing: Arc<AtomicBool>,
 }
@@ -41,8 +42,13 @@ struct Entry {
 const RECENT: Duration = Duration::from_secs(1);
 
 impl ConfigurationCache {
-    pub(crate) fn new(store: Configurations, namespace: Namespace<'static>, lifetime: Duration) -> Self {
-        Self { store, namespace, lifetime, entries: Cache::new(CAPACITY) }
+    pub(crate) fn new(
+        store: Configurations,
+        namespace: Namespace<'static>,
+        lifetime: Duration,
+        clock: Clock,
+    ) -> Self {
+        Self { store, namespace, lifetime, clock, entries: Cache::new(CAPACITY) }
     }
 
     /// How long a configuration is remembered.
@@ -57,7 +63,7 @@ impl ConfigurationCache {
             let entry = self.entries.get_or_insert_async(name, self.read(name, Consistency::Eventual)).await?;
             return Ok(entry.configured);
         };
-        if entry.read_at.elapsed() < self.lifetime || entry.is_refreshing.swap(true, Ordering::AcqRel) {
+        if self.age(&entry) < self.lifetime || entry.is_refreshing.swap(true, Ordering::AcqRel) {
             return Ok(entry.configured);
         }
         let _refreshing = Refreshing(&entry.is_refreshing);
@@ -69,7 +75,7 @@ impl ConfigurationCache {
     /// Returns what is configured, as it was at most a moment ago.
     pub(crate) async fn get_recent(&self, name: &Name) -> Result<Arc<Configured>, StoreError> {
         match self.entries.get(name) {
-            Some(entry) if entry.read_at.elapsed() < RECENT => Ok(entry.configured),
+            Some(entry) if self.age(&entry) < RECENT => Ok(entry.configured),
             _ => self.refresh(name).await,
         }
     }
@@ -82,8 +88,12 @@ impl ConfigurationCache {
         Ok(entry.configured)
     }
 
+    fn age(&self, entry: &Entry) -> Duration {
+        self.clock.moment().elapsed.saturating_sub(entry.read_at)
+    }
+
     async fn read(&self, name: &Name, consistency: Consistency) -> Result<Entry, StoreError> {
-        let read_at = Instant::now();
+        let read_at = self.clock.moment().elapsed;
         let read = self.store.read_with(&self.namespace, &name.entity, &name.resource, consistency).await?;
         Ok(Entry { configured: Arc::new(read), read_at, is_refreshing: Arc::default() })
     }

@@ -1,6 +1,6 @@
 //! The writer of one shard. While a write is under way, requests wait; the next write takes them all.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tidegate_aws::{
     acquires::{Operation, SeenShard, WriteError, Written},
@@ -28,8 +28,8 @@ use crate::{
 /// one returned.
 const ATTEMPTS: u32 = 16;
 
-/// How often the table is asked whether a write happened whose response was lost.
-const FIND_ATTEMPTS: u32 = 3;
+/// How long the table is asked, with the SDK's retries, whether a write happened whose response was lost.
+const FIND: Duration = Duration::from_secs(2);
 
 /// A request for tokens of one shard.
 pub(crate) struct TakeRequest {
@@ -124,7 +124,7 @@ fn next_call(
     moment: Moment,
 ) -> Call {
     let Some((seen, state)) = seen.and_then(|seen| Some((seen, plain(&seen.item)?))) else { return Call::Speculate };
-    let is_valid = seen.item.valid_until.is_none() && !state.is_expired(moment.now);
+    let is_valid = seen.item.valid_until.is_none() && !state.is_expired(moment.now) && !state.is_overfull();
     if is_valid && !is_comparison_due && is_stored(state, requests) {
         return Call::Speculate;
     }
@@ -297,13 +297,14 @@ impl Writer {
     /// Reads the item of a write whose response was lost. Returns it if the write has happened; `None` if it has not, or
     /// if that cannot be known, because another writer of this crate has left its id since.
     pub(crate) async fn find_written(&self, id: &str) -> Option<BucketItem> {
-        for _ in 0..FIND_ATTEMPTS {
-            match self.core.acquires.find(&self.key).await {
-                Ok(item) => return item.filter(|item| item.operation.as_deref() == Some(id)),
-                Err(error) => tracing::warn!(%error, "the outcome of a write could not be read"),
+        match tokio::time::timeout(FIND, self.core.acquires.find(&self.key)).await {
+            Ok(Ok(item)) => item.filter(|item| item.operation.as_deref() == Some(id)),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the outcome of a write could not be read");
+                None
             }
+            Err(_) => None,
         }
-        None
     }
 }
 

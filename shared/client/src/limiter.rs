@@ -172,7 +172,7 @@ impl LimiterBuilder {
         let core = Core::new(
             Acquires::new(client.clone(), table.clone()),
             Buckets::new(client, table),
-            ConfigurationCache::new(configurations, namespace.clone(), configuration_lifetime),
+            ConfigurationCache::new(configurations, namespace.clone(), configuration_lifetime, clock.clone()),
             namespace,
             clock,
             Handle::current(),

@@ -64,3 +64,98 @@ async fn a_large_request_takes_from_several_shards() -> anyhow::Result<()> {
     assert!(matches!(never, AcquireError::Never(_)), "{never:?}");
     Ok(())
 }
+
+/// `set_limits` marks all shards; a large request clamps those that it takes from.
+#[tokio::test]
+async fn a_large_request_takes_from_marked_shards() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let _first = scene.acquire(1).await?;
+    scene.spread(4).await?;
+    for shard in 0..4 {
+        scene.change(shard, |item| drop(item.insert("vu".to_owned(), number(0)))).await?;
+    }
+    let _large = scene.acquire(59_000).await?;
+    assert_eq!(scene.totals("tokens", 4).await?, (999_000, 59_001_000));
+    assert_eq!(scene.attribute(3, "vu").await?, None);
+    Ok(())
+}
+
+/// Another client has doubled the bucket, and the new shard does not exist yet.
+#[tokio::test]
+async fn a_large_request_creates_missing_shards() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let _first = scene.acquire(1).await?;
+    spread(&scene, 2).await?;
+    let other = scene.another(&FaultyHttp::undisturbed()).await?;
+    let _large = other.acquire(ENTITY, RESOURCE).take("tokens", 59_000).await?;
+    assert_eq!(scene.totals("tokens", 2).await?, (999_000, 59_001_000));
+    Ok(())
+}
+
+/// A bucket whose partition is too hot is doubled once, however many callers meet it.
+#[tokio::test]
+async fn a_hot_bucket_is_doubled_once() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let _first = scene.acquire(1).await?;
+    scene.change(0, |item| drop(item.insert("b_wcu_tk".to_owned(), number(0)))).await?;
+    let other = scene.another(&FaultyHttp::undisturbed()).await?;
+    let all = (0..100).map(|at| {
+        let limiter = if at % 2 == 0 { &scene.limiter } else { &other };
+        limiter.acquire(ENTITY, RESOURCE).take("requests", 1).into_future()
+    });
+    let _leases = futures::future::try_join_all(all).await?;
+    assert_eq!(scene.attribute(0, "shard_count").await?, Some(number(2)));
+    assert_eq!(scene.totals("requests", 2).await?, (499_000, 101_000));
+    Ok(())
+}
+
+/// A partition that is too hot leads to another shard.
+#[tokio::test]
+async fn another_shard_takes_the_load_of_a_hot_one() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let _first = scene.acquire(1).await?;
+    scene.spread(2).await?;
+    scene.http.on_call(|operation, body| {
+        (operation == "UpdateItem" && body.contains("#gpt-4#0\"")).then_some(Fault::HotPartition)
+    });
+    let _seen = scene.limiter.acquire(ENTITY, RESOURCE).take("tokens", 30_000).check().await?;
+    for _ in 0..20 {
+        let _lease = scene.acquire(1).await?;
+    }
+    assert_eq!(scene.attribute(0, "shard_count").await?, Some(number(2)));
+    Ok(())
+}
+
+/// A throttled table is no reason for more shards.
+#[tokio::test]
+async fn a_throttled_table_does_not_double_buckets() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let _first = scene.acquire(1).await?;
+    scene.http.on_call(|operation, _| (operation == "UpdateItem").then_some(Fault::Throttled));
+    let error = scene.acquire(1).await.expect_err("the table is throttled");
+    assert!(matches!(error, AcquireError::Unavailable(_)), "{error}");
+    assert_eq!(scene.attribute(0, "shard_count").await?, Some(number(1)));
+    Ok(())
+}
+
+/// A bucket that has expired and was created again has one shard, whatever a process remembers.
+#[tokio::test]
+async fn a_new_bucket_is_not_spread_again() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let _first = scene.acquire(1).await?;
+    scene.spread(4).await?;
+    for _ in 0..20 {
+        let _lease = scene.acquire(1).await?;
+    }
+    for shard in 0..4 {
+        scene.delete(shard).await?;
+    }
+    let other = scene.another(&FaultyHttp::undisturbed()).await?;
+    let _created = other.acquire(ENTITY, RESOURCE).take("tokens", 1).await?;
+    for _ in 0..20 {
+        let _lease = scene.acquire(1).await?;
+    }
+    assert_eq!(scene.attribute(0, "shard_count").await?, Some(number(1)));
+    assert_eq!(scene.totals("requests", 4).await?.1, 20_000);
+    Ok(())
+}

@@ -83,6 +83,9 @@ pub enum Fault {
     /// 400, `ProvisionedThroughputExceededException` or `ThrottlingException`; a transaction is cancelled for such a reason
     /// instead. Nothing was written.
     Throttled,
+    /// 400, `ProvisionedThroughputExceededException`, because the item's partition is too hot. Nothing was written. Only a
+    /// hook picks it.
+    HotPartition,
     /// 400, `TransactionConflictException`; a transaction is cancelled for such a reason instead. Nothing was written.
     /// Reads do not meet it.
     Conflict,
@@ -163,7 +166,7 @@ impl FaultCounts {
 
     fn add(&mut self, fault: Fault) {
         *match fault {
-            Fault::Throttled => &mut self.throttled,
+            Fault::Throttled | Fault::HotPartition => &mut self.throttled,
             Fault::Conflict => &mut self.conflict,
             Fault::InternalBefore => &mut self.internal_before,
             Fault::InternalAfter => &mut self.internal_after,

@@ -299,6 +299,14 @@ impl Faults {
                 "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException",
                 "The level of configured provisioned throughput for the table was exceeded.",
             ),
+            (Fault::HotPartition, _) => failure(
+                StatusCode::BAD_REQUEST,
+                &json!({
+                    "__type": "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException",
+                    "message": "The level of configured provisioned throughput for the table was exceeded.",
+                    "ThrottlingReasons": [{"reason": "TableWriteKeyRangeThroughputExceeded"}],
+                }),
+            ),
             (Fault::Conflict, _) => error(
                 StatusCode::BAD_REQUEST,
                 "com.amazonaws.dynamodb.v20120810#TransactionConflictException",
