@@ -282,7 +282,7 @@ pub(crate) fn require_terms(expression: &mut Expression, limit: &Limit<'_>, term
     expression.compare(attribute(limit, bucket::REFILL_PERIOD), "=", number(&terms.period));
 }
 
-fn set_terms(expression: &mut Expression, limit: &Limit<'_>, terms: &Terms) {
+pub(crate) fn set_terms(expression: &mut Expression, limit: &Limit<'_>, terms: &Terms) {
     expression.set(attribute(limit, bucket::CAPACITY), number(&terms.capacity));
     expression.set(attribute(limit, bucket::REFILL_AMOUNT), number(&terms.refill));
     expression.set(attribute(limit, bucket::REFILL_PERIOD), number(&terms.period));

@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use tidegate_domain::{
     bucket::{Entity, Limit, Namespace, Resource},
-    configuration::{Configuration, LevelConfiguration, resolve},
+    configuration::{Configuration, LevelConfiguration, is_disabled, resolve},
     state::Terms,
     tokens::Millitokens,
 };
@@ -30,6 +30,8 @@ pub struct Configurations {
 pub struct Configured {
     /// `None` if no level defines a limit.
     pub configuration: Option<Configuration>,
+    /// Whether callers are refused, also if no level defines a limit.
+    pub is_disabled: bool,
     /// The entity's parent.
     pub owner: Owner,
 }
@@ -76,7 +78,7 @@ impl Configurations {
         let levels = [level(own)?, level(default)?, level(resource)?, level(system)?];
         let configuration = resolve(&levels);
         let cascades = configuration.as_ref().and_then(|configuration| configuration.cascades);
-        Ok(Configured { owner: owner(meta, cascades)?, configuration })
+        Ok(Configured { owner: owner(meta, cascades)?, is_disabled: is_disabled(&levels), configuration })
     }
 }
 
@@ -87,7 +89,7 @@ fn owner(meta: Option<&Item>, cascades: Option<bool>) -> Result<Owner, StoreErro
 }
 
 /// What a configuration item says.
-fn level(item: Option<&Item>) -> Result<Option<LevelConfiguration>, StoreError> {
+pub(crate) fn level(item: Option<&Item>) -> Result<Option<LevelConfiguration>, StoreError> {
     let Some(item) = item else { return Ok(None) };
     let mut level = LevelConfiguration {
         is_disabled: item.get(bucket::DISABLED).and_then(|disabled| match disabled {

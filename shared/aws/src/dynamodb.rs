@@ -5,13 +5,17 @@ use std::{collections::HashMap, error::Error, fmt::Debug, time::Duration};
 
 use aws_sdk_dynamodb::{
     Client,
-    error::{ProvideErrorMetadata, SdkError},
-    types::{AttributeValue, KeysAndAttributes},
+    error::{BuildError, ProvideErrorMetadata, SdkError},
+    operation::query::builders::QueryFluentBuilder,
+    types::{AttributeValue, DeleteRequest, KeysAndAttributes, WriteRequest},
 };
 
 use crate::error::StoreError;
 
 pub(crate) type Item = HashMap<String, AttributeValue>;
+
+/// The most writes of one `BatchWriteItem`.
+const BATCH: usize = 25;
 
 /// What became of a conditional write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,51 @@ impl WriteOutcome {
 /// Returns whether a transaction holds the item that a write is for.
 pub(crate) fn is_transaction_conflict(error: &impl ProvideErrorMetadata) -> bool {
     error.code() == Some("TransactionConflictException")
+}
+
+/// Sends a write, and again while a transaction holds its item: the SDK does not retry that.
+pub(crate) async fn through_conflicts<T, E, R, F>(send: impl Fn() -> F) -> Result<T, SdkError<E, R>>
+where
+    F: Future<Output = Result<T, SdkError<E, R>>>,
+    SdkError<E, R>: ProvideErrorMetadata,
+{
+    let mut backoff = Backoff::default();
+    loop {
+        match send().await {
+            Err(error) if is_transaction_conflict(&error) => backoff.wait().await,
+            sent => return sent,
+        }
+    }
+}
+
+/// Reads all items of a query, page by page.
+pub(crate) async fn query_all(query: QueryFluentBuilder) -> Result<Vec<Item>, StoreError> {
+    let pages = query.into_paginator().items().send();
+    pages.try_collect().await.map_err(|error| StoreError::from_sdk("Query", error))
+}
+
+/// Deletes the items with these keys, and again those that DynamoDB leaves unprocessed.
+///
+/// AWS: [BatchWriteItem](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchWriteItem.html).
+pub(crate) async fn batch_delete(client: &Client, table: &str, keys: &[Item]) -> Result<(), StoreError> {
+    const OPERATION: &str = "BatchWriteItem";
+    let refused = |source: BuildError| StoreError::Refused { operation: OPERATION, source: source.into() };
+    for keys in keys.chunks(BATCH) {
+        let delete = |key: &Item| DeleteRequest::builder().set_key(Some(key.clone())).build();
+        let write = |key| Ok(WriteRequest::builder().delete_request(delete(key)?).build());
+        let mut writes: Vec<_> = keys.iter().map(write).collect::<Result<_, _>>().map_err(refused)?;
+        let mut backoff = Backoff::default();
+        loop {
+            let sent = client.batch_write_item().request_items(table, writes).send().await;
+            let output = sent.map_err(|error| StoreError::from_sdk(OPERATION, error))?;
+            writes = output.unprocessed_items.and_then(|mut left| left.remove(table)).unwrap_or_default();
+            if writes.is_empty() {
+                break;
+            }
+            backoff.wait().await;
+        }
+    }
+    Ok(())
 }
 
 /// Reads the items with these keys, at most 100, in any order; missing items are left out.

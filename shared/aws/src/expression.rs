@@ -9,6 +9,7 @@ use aws_sdk_dynamodb::{operation::update_item::builders::UpdateItemFluentBuilder
 pub(crate) struct Expression {
     sets: String,
     adds: String,
+    deletes: String,
     removes: String,
     condition: String,
     names: HashMap<String, String>,
@@ -42,6 +43,12 @@ impl Expression {
     pub(crate) fn add(&mut self, attribute: impl Into<String>, value: AttributeValue) {
         let (name, value) = (self.name(attribute), self.value(value));
         let _ = write!(self.adds, "{}{name} {value}", separator(&self.adds, ", "));
+    }
+
+    /// Removes elements of a set.
+    pub(crate) fn delete(&mut self, attribute: impl Into<String>, elements: AttributeValue) {
+        let (name, value) = (self.name(attribute), self.value(elements));
+        let _ = write!(self.deletes, "{}{name} {value}", separator(&self.deletes, ", "));
     }
 
     /// Removes an attribute. Returns the placeholder of its name, for use in a condition.
@@ -78,7 +85,8 @@ impl Expression {
 
     pub(crate) fn into_parts(self) -> Parts {
         let mut update = String::new();
-        for (clause, list) in [("SET", &self.sets), ("ADD", &self.adds), ("REMOVE", &self.removes)] {
+        let clauses = [("SET", &self.sets), ("ADD", &self.adds), ("DELETE", &self.deletes), ("REMOVE", &self.removes)];
+        for (clause, list) in clauses {
             if !list.is_empty() {
                 let _ = write!(update, "{}{clause} {list}", separator(&update, " "));
             }

@@ -21,6 +21,11 @@
 //! | [`dead_letters`] | records that cannot be processed are parked in a queue |
 //! | [`invocation_record`] | what an event source mapping stores of a batch that it discards |
 //! | [`configurations`] | the limits that clients configure |
+//! | [`limits`] | the same, as operators write them, and the registry of what is configured |
+//! | [`fanout`] | changed limits and switches reach the existing buckets |
+//! | [`entities`] | entities, their parents and children |
+//! | [`usage`] | usage snapshots, as operators read them |
+//! | [`audit`] | what operators have changed |
 //! | [`namespaces`] | the id of a namespace by its name |
 //! | [`concurrent`] | calls for many items, some at a time, and calls within a deadline |
 //! | [`settings`] | environment variables, checked |
@@ -32,6 +37,7 @@
 #![cfg_attr(not(feature = "functions"), allow(dead_code))]
 
 pub mod acquires;
+pub mod audit;
 #[cfg(feature = "functions")]
 pub mod batch;
 pub mod bucket_item;
@@ -39,7 +45,6 @@ pub mod buckets;
 #[cfg(feature = "functions")]
 pub mod client;
 pub mod clock;
-#[cfg(feature = "functions")]
 pub mod concurrent;
 pub mod configurations;
 #[cfg(feature = "functions")]
@@ -47,13 +52,16 @@ pub mod dead_letters;
 mod dynamodb;
 #[cfg(feature = "functions")]
 pub mod emr;
+pub mod entities;
 pub mod error;
 #[cfg(feature = "functions")]
 pub mod event;
 mod expression;
+pub mod fanout;
 pub mod image;
 #[cfg(feature = "functions")]
 pub mod invocation_record;
+pub mod limits;
 pub mod namespaces;
 #[cfg(feature = "functions")]
 pub mod pattern;
@@ -75,3 +83,4 @@ pub mod table;
 #[cfg(feature = "functions")]
 pub mod tokens;
 mod transaction;
+pub mod usage;

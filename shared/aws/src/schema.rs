@@ -10,19 +10,28 @@
 //! | [`bucket`] | buckets, an item a shard | [`bucket_pk`] | [`bucket::STATE`] |
 //! | [`snapshot`] | usage snapshots | [`entity_pk`] | [`snapshot_sk`] |
 //! | [`config`] | the limits that clients configure | [`resource_pk`], [`entity_pk`] | [`config::CONFIG`], [`entity_config_sk`] |
+//! | `registry` | which scopes have limits of their own | [`system_pk`] | see there |
+//! | `audit` | what operators have changed | `audit_pk` | `audit::PREFIX` |
 //! | [`system`] | what concerns all namespaces, and our own items | [`system::PARTITION`] | see there |
 //!
 //! Every partition key begins with a namespace's id and a `/`; no name holds a `#`.
 
+mod administration;
 mod table;
 
 use tidegate_domain::bucket::{Limit, Shard};
 
-pub(crate) use self::table::{INDEXES, Index, IndexScope};
 pub use self::table::{
     InvalidBucketKey, bucket, bucket_gsi2_sk, bucket_gsi3_sk, bucket_gsi4_sk, bucket_pk, config, entity,
     entity_config_sk, entity_pk, namespace_id_sk, namespace_sk, parse_bucket_pk, redriven_pk, redriven_sk, resource_pk,
     snapshot, snapshot_gsi2_sk, snapshot_sk, system, system_pk, tidegate_sk,
+};
+pub(crate) use self::{
+    administration::{
+        audit, audit_pk, child_gsi1_sk, children_gsi1_pk, config_key, entity_configs_gsi3_pk, registry, usage,
+        usage_range,
+    },
+    table::{BUCKET, INDEXES, Index, IndexScope},
 };
 
 /// The table's partition key.
@@ -30,9 +39,9 @@ pub const PK: &str = "PK";
 /// The table's sort key.
 pub const SK: &str = "SK";
 /// Partition key of the index by parent, in which the clients find an entity's children.
-const GSI1PK: &str = "GSI1PK";
+pub(crate) const GSI1PK: &str = "GSI1PK";
 /// Sort key of the index by parent.
-const GSI1SK: &str = "GSI1SK";
+pub(crate) const GSI1SK: &str = "GSI1SK";
 /// Partition key of the index by resource: [`resource_pk`].
 pub const GSI2PK: &str = "GSI2PK";
 /// Sort key of the index by resource: [`bucket_gsi2_sk`], [`snapshot_gsi2_sk`].

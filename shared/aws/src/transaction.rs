@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::{
     Client,
     error::BuildError,
     operation::transact_write_items::TransactWriteItemsError,
-    types::{Put, TransactWriteItem, Update, error::TransactionCanceledException},
+    types::{Delete, Put, TransactWriteItem, Update, error::TransactionCanceledException},
 };
 
 use crate::{
@@ -39,6 +39,18 @@ impl<'t> Transaction<'t> {
             .build()
             .map_err(refused)?;
         self.items.push(TransactWriteItem::builder().put(put).build());
+        Ok(())
+    }
+
+    /// Deletes an item that must exist.
+    pub(crate) fn delete_existing(&mut self, key: Item) -> Result<(), StoreError> {
+        let delete = Delete::builder()
+            .table_name(self.table)
+            .set_key(Some(key))
+            .condition_expression(format!("attribute_exists({PK})"))
+            .build()
+            .map_err(refused)?;
+        self.items.push(TransactWriteItem::builder().delete(delete).build());
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use tidegate_aws::{
     configurations::{Configurations, Configured},
     error::StoreError,
 };
-use tidegate_domain::bucket::Namespace;
+use tidegate_domain::{bucket::Namespace, configuration::Scope};
 
 use crate::{clock::Clock, core::Name};
 
@@ -86,6 +86,11 @@ impl ConfigurationCache {
         let entry = self.read(name, Consistency::Strong).await?;
         self.entries.insert(name.clone(), entry.clone());
         Ok(entry.configured)
+    }
+
+    /// Forgets what applies in a scope, because its configuration has changed.
+    pub(crate) fn forget(&self, scope: &Scope<'_>) {
+        self.entries.retain(|name, _| !scope.covers(&name.entity, &name.resource));
     }
 
     fn age(&self, entry: &Entry) -> Duration {

@@ -18,6 +18,7 @@ use tidegate_domain::bucket::{BucketKey, Entity, Limit, Namespace, Resource, Sha
 use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
+    administration::Administration,
     bucket::Bucket,
     cache::ConfigurationCache,
     clock::{Clock, Moment},
@@ -38,6 +39,7 @@ pub(crate) struct Core {
     pub(crate) acquires: Acquires,
     pub(crate) buckets: Buckets,
     pub(crate) configurations: ConfigurationCache,
+    pub(crate) administration: Administration,
     pub(crate) namespace: Namespace<'static>,
     pub(crate) clock: Clock,
     known: Cache<Name, Arc<Bucket>>,
@@ -67,6 +69,7 @@ impl Core {
         acquires: Acquires,
         buckets: Buckets,
         configurations: ConfigurationCache,
+        administration: Administration,
         namespace: Namespace<'static>,
         clock: Clock,
         runtime: Handle,
@@ -75,6 +78,7 @@ impl Core {
             acquires,
             buckets,
             configurations,
+            administration,
             namespace,
             clock,
             known: Cache::new(BUCKETS),

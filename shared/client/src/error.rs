@@ -167,6 +167,9 @@ pub enum BuildError {
         /// The table.
         table: String,
     },
+    /// A setting is wrong.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
     /// The table could not be read.
     #[error("table {table:?} could not be read: {source}")]
     Table {

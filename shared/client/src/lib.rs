@@ -34,32 +34,48 @@
 #![warn(missing_docs, clippy::missing_errors_doc, clippy::must_use_candidate)]
 
 mod acquire;
+mod administration;
+mod audit;
 mod bucket;
 mod cache;
 mod check;
 mod clock;
 mod core;
+mod entities;
 mod error;
 mod give;
 mod lane;
 mod lease;
+mod limit;
 mod limiter;
+mod limits;
 mod names;
+mod scope;
 mod several;
 mod shards;
+mod switches;
 mod terms;
 #[cfg(feature = "tower")]
 pub mod tower;
+mod usage;
 
 #[cfg(feature = "test-util")]
 pub use self::clock::ManualClock;
 pub use self::{
     acquire::AcquireBuilder,
+    administration::{AdminError, Reached},
+    audit::AuditEvent,
     check::Availability,
+    entities::{Entities, Entity, NewEntity},
     error::{
         AcquireError, BuildError, CommitError, DecidedBy, Denied, InvalidRequest, LimitStatus, Rejected, ScopeError,
         Unavailable,
     },
     lease::Lease,
+    limit::{InvalidLimit, Limit},
     limiter::{Limiter, LimiterBuilder, OnUnavailable},
+    limits::{Limits, ScopeLimits},
+    scope::Scope,
+    usage::{Usage, UsageSnapshot, UsageSummary},
 };
+pub use tidegate_domain::window::Window;

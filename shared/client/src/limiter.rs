@@ -13,11 +13,13 @@ use tokio::runtime::Handle;
 
 use crate::{
     acquire::AcquireBuilder,
+    administration::Administration,
     cache::ConfigurationCache,
     clock::Clock,
     core::Core,
     error::{BuildError, ScopeError},
     lease::Lease,
+    names,
 };
 
 /// For how long a configuration is remembered, as by other clients.
@@ -55,6 +57,7 @@ pub struct LimiterBuilder {
     client: Client,
     table: String,
     namespace: String,
+    principal: Option<String>,
     on_unavailable: OnUnavailable,
     configuration_lifetime: Duration,
     clock: Clock,
@@ -67,6 +70,7 @@ impl Limiter {
             client,
             table: table.into(),
             namespace: "default".to_owned(),
+            principal: None,
             on_unavailable: OnUnavailable::default(),
             configuration_lifetime: CONFIGURATION_LIFETIME,
             clock: Clock::System(Instant::now()),
@@ -135,6 +139,12 @@ impl LimiterBuilder {
         self
     }
 
+    /// Names who uses this limiter, for the audit events of its changes: a name of an entity's characters, or an ARN.
+    pub fn principal(mut self, principal: impl Into<String>) -> Self {
+        self.principal = Some(principal.into());
+        self
+    }
+
     /// Selects what an acquire returns while the table is unavailable. The default is [`OnUnavailable::Deny`].
     pub fn on_unavailable(mut self, on_unavailable: OnUnavailable) -> Self {
         self.on_unavailable = on_unavailable;
@@ -160,19 +170,22 @@ impl LimiterBuilder {
     /// the client has timeouts of its own.
     ///
     /// # Errors
-    /// [`BuildError`] if the table does not know the namespace, or cannot be read.
+    /// [`BuildError`] if the principal is invalid, or if the table does not know the namespace or cannot be read.
     pub async fn build(self) -> Result<Limiter, BuildError> {
-        let Self { client, table, namespace, on_unavailable, configuration_lifetime, clock } = self;
+        let Self { client, table, namespace, principal, on_unavailable, configuration_lifetime, clock } = self;
+        principal.as_deref().map(names::principal).transpose()?;
         let client = with_timeouts(&client);
         let namespaces = Namespaces::new(client.clone(), table.clone());
         let found = namespaces.find(&namespace).await;
         let found = found.map_err(|error| BuildError::Table { table: table.clone(), source: Box::new(error.into()) })?;
         let Some(namespace) = found else { return Err(BuildError::UnknownNamespace { namespace, table }) };
         let configurations = Configurations::new(client.clone(), table.clone());
+        let administration = Administration::new(&client, &table, principal);
         let core = Core::new(
             Acquires::new(client.clone(), table.clone()),
             Buckets::new(client, table),
             ConfigurationCache::new(configurations, namespace.clone(), configuration_lifetime, clock.clone()),
+            administration,
             namespace,
             clock,
             Handle::current(),

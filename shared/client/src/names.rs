@@ -11,8 +11,17 @@ const LONGEST_NAME: usize = 64;
 
 /// Checks the id of an entity: a letter or a digit, then letters, digits and `_ . - : @`.
 pub(crate) fn entity(text: &str) -> Result<Entity<'static>, InvalidRequest> {
+    identifier("entity", text)
+}
+
+/// Checks the name of who makes a change: like an entity's, or an ARN.
+pub(crate) fn principal(text: &str) -> Result<(), InvalidRequest> {
+    if text.starts_with("arn:") { Ok(()) } else { identifier("principal", text).map(drop) }
+}
+
+fn identifier(field: &'static str, text: &str) -> Result<Entity<'static>, InvalidRequest> {
     let is_valid = text.starts_with(|first: char| first.is_ascii_alphanumeric()) && consists_of(text, "_.-:@");
-    let invalid = || invalid("entity", text, LONGEST_ENTITY, "a letter or a digit, then letters, digits and _ . - : @");
+    let invalid = || invalid(field, text, LONGEST_ENTITY, "a letter or a digit, then letters, digits and _ . - : @");
     if !is_valid || text.len() > LONGEST_ENTITY {
         return Err(invalid());
     }

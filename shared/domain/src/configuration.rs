@@ -5,7 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::{bucket::Limit, state::Terms, time::EpochMillis};
+use crate::{
+    bucket::{Entity, Limit, Resource},
+    state::Terms,
+    time::EpochMillis,
+};
 
 /// A bucket whose limits are not the entity's own expires this many refill times after it was written.
 const REFILL_TIMES: i128 = 7;
@@ -26,6 +30,25 @@ pub enum Level {
 impl Level {
     /// All levels, most specific first.
     pub const ALL: [Self; 4] = [Self::Entity, Self::EntityDefault, Self::Resource, Self::System];
+}
+
+/// The place of one configuration: a [`Level`] with its names. Without an entity, it is the configuration of a resource;
+/// without a resource, the default of an entity; without both, that of the namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scope<'a> {
+    /// The entity that is limited; `None` for all entities.
+    pub entity: Option<Entity<'a>>,
+    /// The resource that is limited; `None` for all resources.
+    pub resource: Option<Resource<'a>>,
+}
+
+impl Scope<'_> {
+    /// Returns whether the scope's limits can apply to an entity on a resource.
+    #[must_use]
+    pub fn covers(&self, entity: &Entity<'_>, resource: &Resource<'_>) -> bool {
+        self.entity.as_ref().is_none_or(|own| own.as_str() == entity.as_str())
+            && self.resource.as_ref().is_none_or(|own| own.as_str() == resource.as_str())
+    }
 }
 
 /// What is configured at one level.
@@ -64,14 +87,20 @@ pub fn resolve(levels: &[Option<LevelConfiguration>; 4]) -> Option<Configuration
         .into_iter()
         .zip(levels)
         .find_map(|(level, configured)| Some((level, configured.as_ref().filter(|level| !level.limits.is_empty())?)))?;
-    let upper = || levels[..3].iter().flatten();
     Some(Configuration {
         level,
         limits: applied.limits.clone(),
-        is_disabled: upper().find_map(|level| level.is_disabled).unwrap_or(false),
-        cascades: upper().find_map(|level| level.cascades),
+        is_disabled: is_disabled(levels),
+        cascades: levels[..3].iter().flatten().find_map(|level| level.cascades),
         unsupported: applied.unsupported.clone(),
     })
+}
+
+/// Returns whether callers are refused, from what is configured at each level of [`Level::ALL`]. The most specific level
+/// that says anything decides. The system level has no say.
+#[must_use]
+pub fn is_disabled(levels: &[Option<LevelConfiguration>; 4]) -> bool {
+    levels[..3].iter().flatten().find_map(|level| level.is_disabled).unwrap_or(false)
 }
 
 impl Configuration {
@@ -136,6 +165,24 @@ mod tests {
         check([None, None, Some(true), None], true);
         check([Some(false), Some(true), Some(true), None], false);
         check([None, None, None, Some(true)], false);
+    }
+
+    #[test]
+    fn a_scope_without_a_name_covers_all() {
+        let (entity, resource) = (Entity::new("key-1").unwrap(), Resource::new("gpt-4").unwrap());
+        let check = |own: Option<&'static str>, on: Option<&'static str>, expect| {
+            let scope = Scope {
+                entity: own.map(|name| Entity::new(name).unwrap()),
+                resource: on.map(|name| Resource::new(name).unwrap()),
+            };
+            assert_eq!(scope.covers(&entity, &resource), expect, "{scope:?}");
+        };
+        check(None, None, true);
+        check(Some("key-1"), None, true);
+        check(None, Some("gpt-4"), true);
+        check(Some("key-1"), Some("gpt-4"), true);
+        check(Some("key-2"), None, false);
+        check(Some("key-1"), Some("gpt-3"), false);
     }
 
     #[test]

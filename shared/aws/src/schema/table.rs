@@ -9,7 +9,8 @@ use tidegate_domain::{
 
 use super::{GSI1PK, GSI1SK, GSI2PK, GSI2SK, GSI3PK, GSI3SK, GSI4PK, GSI4SK, PK};
 
-const BUCKET: &str = "BUCKET#";
+/// The beginning of a bucket's sort keys in all indexes.
+pub(crate) const BUCKET: &str = "BUCKET#";
 
 /// A partition key that should be a bucket's and is not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -186,6 +187,8 @@ pub mod bucket {
 
     /// The sort key of every bucket item.
     pub const STATE: &str = "#STATE";
+    /// The beginning of the sort keys of an operator's resets and top-ups, in the partition of shard 0 (0.17).
+    pub(crate) const OPERATOR: &str = "#OP#";
 
     /// Whether consumption cascades to the parent (a boolean).
     pub const CASCADE: &str = "cascade";
@@ -204,6 +207,8 @@ pub mod bucket {
     pub(crate) const DEFAULT_SCHEDULE: &str = "sched";
     /// The reset schedule of all limits that have none of their own, in the clients' encoding.
     pub(crate) const DEFAULT_RESET_SCHEDULE: &str = "rsched";
+    /// The time zone of all schedules of the item.
+    pub(crate) const TIME_ZONE: &str = "sched_tz";
     /// Present where the bucket refuses all callers: a boolean that is true.
     pub const DISABLED: &str = "disabled";
     /// Present where the bucket admits all callers, whatever it holds: the epoch milliseconds until which
@@ -288,6 +293,10 @@ pub mod entity {
 
     /// The sort key of the item.
     pub const META: &str = "#META";
+    /// The display name.
+    pub(crate) const NAME: &str = "name";
+    /// The operator's own notes: a map of strings.
+    pub(crate) const METADATA: &str = "metadata";
 }
 
 pub mod config {
@@ -299,6 +308,14 @@ pub mod config {
     pub const DEFAULT: &str = "_default_";
     /// Prefix of the attributes of limits with a session window: rules that a plain token bucket does not know.
     pub(crate) const WINDOW_PREFIX: &str = "w_";
+    /// The version of the item's format, 1.
+    pub(crate) const VERSION: &str = "config_version";
+    /// The time zone of all schedules of the item.
+    pub(crate) const TIME_ZONE: &str = "sched_tz";
+    /// Of the system level: what clients do while the table is unavailable.
+    pub(crate) const ON_UNAVAILABLE: &str = "on_unavailable";
+    /// Of the system level: how long audit events are kept, in days.
+    pub(crate) const AUDIT_RETENTION: &str = "audit_retention_days";
 
     /// Suffix: capacity, in **whole tokens**.
     pub const CAPACITY: &str = "cp";
@@ -307,7 +324,7 @@ pub mod config {
     /// Suffix: the refill period, in **seconds**.
     pub const REFILL_PERIOD: &str = "rp";
 
-    const PREFIX: &str = "l_";
+    pub(crate) const PREFIX: &str = "l_";
 
     /// The attribute of a limit's field: `l_{limit}_{field}`.
     pub fn attribute(limit: &str, field: &str) -> String {
