@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use tidegate_domain::{bucket::Namespace, configuration::Scope, state::Terms, time::EpochMillis};
 
 use crate::{
-    dynamodb::{Item, query_all},
+    dynamodb::{Item, query_all, through_conflicts},
     error::StoreError,
     expression::{number, text},
     schema::{
@@ -105,7 +105,8 @@ impl Audit {
         let item = item.map(|(name, value)| (name.to_owned(), value)).into();
         // The id is new, so the SDK may send the item again.
         let put = self.client.put_item().table_name(&self.table).set_item(Some(item));
-        put.send().await.map(drop).map_err(|error| StoreError::from_sdk("PutItem", error))
+        let sent = through_conflicts(|| put.clone().send()).await;
+        sent.map(drop).map_err(|error| StoreError::from_sdk("PutItem", error))
     }
 
     /// Reads all events about a subject, the latest first.

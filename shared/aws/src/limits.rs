@@ -107,6 +107,9 @@ impl Limits {
         let key = key(namespace, scope);
         let Some(mut seen) = self.get(&key).await? else {
             // A call before this one may have stopped half way.
+            if scope.entity.is_some() {
+                self.forget_zero(namespace, scope).await?;
+            }
             self.list_resource(namespace, scope, false).await?;
             return Ok(None);
         };

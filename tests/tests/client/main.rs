@@ -3,7 +3,14 @@
 mod acquires;
 mod cascade;
 mod configuration;
+mod entities;
 mod faults;
 mod leases;
+mod limits;
+mod python_operators;
+mod registry;
 mod shards;
+mod stored;
+mod switches;
 mod tower;
+mod usage;

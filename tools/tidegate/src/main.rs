@@ -1,32 +1,117 @@
 //! The operator's command: works on your account, with the credentials, the region and the endpoints of the environment.
 
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
-use clap::{Parser, Subcommand};
-use tidegate_command::redrive;
+use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
+use clap_complete::Shell;
+use tidegate_command::{
+    audit, bucket,
+    connection::{Connection, NamespaceOptions},
+    entity, limits, namespace,
+    output::Output,
+    redrive,
+    switch::{self, Switch},
+    usage,
+};
 
 /// Operates Tidegate.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version)]
 struct Cli {
+    /// The bucket table, by its name or ARN
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_TABLE", hide_env_values = true, global = true)]
+    table: Option<String>,
+    /// Where DynamoDB is, if not at AWS
+    #[arg(long, value_name = "URL", global = true)]
+    endpoint: Option<String>,
+    /// Prints JSON
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Shows and changes limits
+    Limits(InNamespace<limits::Action>),
+    /// Shows usage by hour, day or month
+    Usage(InNamespaceWith<usage::Options>),
+    /// Shows and changes entities
+    Entity(InNamespace<entity::Action>),
+    /// Refuses all acquires of an entity, of a resource, or of both
+    Disable(InNamespaceWith<switch::Options>),
+    /// Admits acquires, even if a less specific scope is disabled
+    Enable(InNamespaceWith<switch::Options>),
+    /// Undoes disable and enable: less specific scopes decide again
+    Inherit(InNamespaceWith<switch::Options>),
+    /// Shows buckets
+    Bucket(InNamespace<bucket::Action>),
+    /// Shows what operators have changed
+    Audit(InNamespaceWith<audit::Options>),
+    /// Registers namespaces
+    Namespace(InNamespace<namespace::Action>),
     /// Counts what usage-rollup parked, or what its event source mapping discarded, once
     Redrive(redrive::Options),
+    /// Prints a script that completes this command in a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct InNamespace<A: Subcommand> {
+    #[command(flatten)]
+    namespace: NamespaceOptions,
+    #[command(subcommand)]
+    action: A,
+}
+
+#[derive(Debug, clap::Args)]
+struct InNamespaceWith<O: clap::Args> {
+    #[command(flatten)]
+    namespace: NamespaceOptions,
+    #[command(flatten)]
+    options: O,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Cli { command: Command::Redrive(options) } = Cli::parse();
-    match Box::pin(redrive::command(options)).await {
+    let Cli { table, endpoint, json, command } = Cli::parse();
+    if let Command::Completions { shell } = command {
+        clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut io::stdout());
+        return ExitCode::SUCCESS;
+    }
+    let Some(table) = table else {
+        let message = "expected --table NAME, or the variable TIDEGATE_TABLE";
+        Cli::command().error(ErrorKind::MissingRequiredArgument, message).exit();
+    };
+    let connection = Connection { table, endpoint, json };
+    match Box::pin(run(&connection, command)).await {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {:#}", connection.explained(error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Returns the exit code.
+async fn run(connection: &Connection, command: Command) -> anyhow::Result<u8> {
+    let output: Output = match command {
+        Command::Limits(limits) => limits.action.run(&connection.limiter(&limits.namespace).await?).await?,
+        Command::Usage(usage) => usage.options.run(&connection.limiter(&usage.namespace).await?).await?,
+        Command::Entity(entity) => entity.action.run(&connection.limiter(&entity.namespace).await?).await?,
+        Command::Disable(of) => of.options.run(&connection.limiter(&of.namespace).await?, Switch::Disable).await?,
+        Command::Enable(of) => of.options.run(&connection.limiter(&of.namespace).await?, Switch::Enable).await?,
+        Command::Inherit(of) => of.options.run(&connection.limiter(&of.namespace).await?, Switch::Inherit).await?,
+        Command::Bucket(bucket) => bucket.action.run(connection, &bucket.namespace).await?,
+        Command::Audit(audit) => audit.options.run(&connection.limiter(&audit.namespace).await?).await?,
+        Command::Namespace(namespace) => namespace.action.run(connection).await?,
+        Command::Redrive(options) => return redrive::command(connection, options).await,
+        Command::Completions { .. } => return Ok(0),
+    };
+    output.print(connection.json)?;
+    Ok(0)
 }

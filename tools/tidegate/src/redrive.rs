@@ -13,13 +13,16 @@ mod summary;
 use std::env;
 
 use anyhow::{Context as _, ensure};
-use aws_config::{SdkConfig, retry::RetryConfig};
 use futures::FutureExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_aws::{client, clock, dead_letters::DeadLetterQueue, redrive::Redrive, snapshots::Snapshots};
 use tidegate_domain::{redrive::Origin, time::EpochMillis, window::Window};
 use tokio::{signal, sync::oneshot, time::Duration};
 
+use crate::connection::Connection;
+
+#[cfg(test)]
+pub(crate) use self::queue::WAIT;
 use self::snapshot_work::count_records;
 pub use self::{queue::Queue, stored_failures::StoredFailures, summary::Summary};
 
@@ -28,9 +31,6 @@ pub use self::{queue::Queue, stored_failures::StoredFailures, summary::Summary};
 pub struct Options {
     #[command(flatten)]
     from: From,
-    /// The bucket table, which also holds the snapshots
-    #[arg(long, value_name = "NAME")]
-    pub table: String,
     /// The function's `SNAPSHOT_WINDOWS`, like hourly,daily: what is left out here is never counted
     #[arg(long, value_name = "WINDOWS", value_delimiter = ',', required = true)]
     pub windows: Vec<Window>,
@@ -50,9 +50,6 @@ pub struct Options {
     /// that they were not counted
     #[arg(long, value_name = "SNAPSHOT", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub count_undecided: Option<String>,
-    /// Prints the summary as JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -68,11 +65,6 @@ struct From {
 
 /// The function whose dead letters these are.
 const FUNCTION_NAME: &str = "usage-rollup";
-/// An operator waits for the result, so unlike a function the command stops trying.
-const ATTEMPTS: u32 = 6;
-/// There is no deadline, and the operator may be far away.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most snapshots that are worked on at the same time.
 const CONCURRENCY: usize = 64;
 /// The most time for one snapshot. While it is throttled or contended for longer, its records stay.
@@ -121,16 +113,16 @@ pub struct Redriver {
 
 /// Redrives and prints a summary. Returns the exit code: 0 if all is settled, 1 if something is left, 130 after Ctrl-C. The
 /// first Ctrl-C lets the current work finish, a second one drops it.
-pub async fn command(options: Options) -> anyhow::Result<u8> {
-    let sdk = with_operator_timeouts(client::config_from_env().await);
+pub async fn command(connection: &Connection, options: Options) -> anyhow::Result<u8> {
+    let sdk = connection.sdk().await;
     let redriver = Redriver {
         redrive: Redrive {
-            snapshots: Snapshots::new(client::dynamodb(&sdk), &options.table, options.snapshot_ttl_days),
+            snapshots: Snapshots::new(connection.dynamodb(&sdk), &connection.table, options.snapshot_ttl_days),
             dry_run: options.dry_run,
             count_undecided: options.count_undecided,
         },
         windows: options.windows,
-        from_table: options.from_table.unwrap_or(options.table),
+        from_table: options.from_table.unwrap_or_else(|| connection.table.clone()),
     };
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} records and snapshots read so far, {per_sec}")?;
     let bar = ProgressBar::new(0).with_style(style);
@@ -165,16 +157,8 @@ pub async fn command(options: Options) -> anyhow::Result<u8> {
         () = interrupted_twice => return Ok(INTERRUPTED),
     };
     bar.finish_and_clear();
-    println!("{}", if options.json { summary.json()? } else { summary.to_string() });
+    println!("{}", if connection.json { summary.json()? } else { summary.to_string() });
     Ok(if summary.interrupted { INTERRUPTED } else { summary.exit_code() })
-}
-
-/// The configuration with timeouts for an operator instead of a function.
-fn with_operator_timeouts(sdk: SdkConfig) -> SdkConfig {
-    let timeouts = client::timeouts().to_builder();
-    let timeouts = timeouts.connect_timeout(CONNECT_TIMEOUT).operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
-    let retries = RetryConfig::standard().with_max_attempts(ATTEMPTS);
-    sdk.into_builder().retry_config(retries).timeout_config(timeouts).build()
 }
 
 impl Redriver {
@@ -210,18 +194,5 @@ impl Redriver {
             None => {}
         }
         Ok(summary)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn attempts_outlast_long_polling() {
-        let sdk = with_operator_timeouts(SdkConfig::builder().build());
-        let timeouts = sdk.timeout_config().unwrap();
-        assert!(timeouts.operation_attempt_timeout().unwrap() > 2 * queue::WAIT, "{timeouts:?}");
-        assert_eq!(timeouts.operation_timeout(), None);
     }
 }

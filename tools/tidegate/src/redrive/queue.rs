@@ -20,7 +20,7 @@ const HIDDEN: Duration = Duration::from_mins(10);
 /// How long a receive polls. Short polling may miss messages.
 ///
 /// AWS: [long polling](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html).
-pub(super) const WAIT: Duration = Duration::from_secs(1);
+pub(crate) const WAIT: Duration = Duration::from_secs(1);
 /// Concurrent receives, of ten messages each.
 const RECEIVERS: usize = 8;
 /// The most messages in a round.

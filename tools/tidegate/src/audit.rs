@@ -1,0 +1,61 @@
+//! `tidegate audit`: shows what operators have changed.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use serde_json::{Value, json};
+use tidegate::{AuditEvent, Limiter};
+
+use crate::{
+    output::{Output, table},
+    scope::ScopeOptions,
+};
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    scope: ScopeOptions,
+}
+
+impl Options {
+    pub async fn run(self, limiter: &Limiter) -> anyhow::Result<Output> {
+        let scope = self.scope.scope();
+        let mut events = limiter.audit_events(scope.clone()).await?;
+        // The events about an entity are filed together, whatever the resource.
+        if scope.entity_id().is_some() && scope.resource_name().is_some() {
+            events.retain(|event| event.resource.as_deref() == scope.resource_name());
+        }
+        let json = events.iter().map(json_of).collect();
+        if events.is_empty() {
+            return Ok(Output::new(format!("nobody has changed {scope}"), json));
+        }
+        let rows = events.iter().map(|event| {
+            let AuditEvent { timestamp, action, principal, resource, details, .. } = event;
+            let details: serde_json::Map<_, _> =
+                details.iter().map(|(name, value)| (name.clone(), value_of(value))).collect();
+            let texts = [principal, resource].map(|text| text.clone().unwrap_or_default());
+            let [principal, resource] = texts;
+            vec![timestamp.clone(), action.clone(), resource, principal, Value::Object(details).to_string()]
+        });
+        let columns = ["time", "action", "resource", "principal", "details"];
+        Ok(Output::new(table(columns, rows.collect(), columns.len()), json))
+    }
+}
+
+fn json_of(event: &AuditEvent) -> Value {
+    let AuditEvent { id, timestamp, action, principal, resource, details, .. } = event;
+    let details: Value = details.iter().map(|(name, value)| (name.clone(), value_of(value))).collect();
+    json!({
+        "id": id, "timestamp": timestamp, "action": action, "principal": principal, "resource": resource,
+        "details": details,
+    })
+}
+
+fn value_of(value: &AttributeValue) -> Value {
+    match value {
+        AttributeValue::S(text) => json!(text),
+        AttributeValue::N(digits) => serde_json::from_str(digits).unwrap_or_else(|_| json!(digits)),
+        AttributeValue::Bool(flag) => json!(flag),
+        AttributeValue::L(list) => list.iter().map(value_of).collect(),
+        AttributeValue::M(map) => map.iter().map(|(name, value)| (name.clone(), value_of(value))).collect(),
+        _ => Value::Null,
+    }
+}

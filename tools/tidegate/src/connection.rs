@@ -1,0 +1,108 @@
+//! Where the table is, and how the command talks to it.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use aws_config::{SdkConfig, retry::RetryConfig};
+use aws_sdk_dynamodb::Client;
+use tidegate::{BuildError, Limiter};
+use tidegate_aws::client;
+
+/// An operator waits for the result, so unlike a function the command stops trying.
+const ATTEMPTS: u32 = 6;
+/// There is no deadline, and the operator may be far away.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where the table is.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    pub table: String,
+    /// Where DynamoDB is, if not at AWS.
+    pub endpoint: Option<String>,
+    /// Whether results are printed as JSON.
+    pub json: bool,
+}
+
+/// Which part of the table the command works on, and for whom.
+#[derive(Clone, Debug, clap::Args)]
+pub struct NamespaceOptions {
+    /// The namespace
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_NAMESPACE", default_value = "default", global = true)]
+    #[arg(hide_env_values = true)]
+    pub namespace: String,
+    /// Who makes the change, for the audit event
+    #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true, global = true)]
+    pub principal: Option<String>,
+}
+
+impl Connection {
+    /// The SDK's configuration, from the environment.
+    pub async fn sdk(&self) -> SdkConfig {
+        with_operator_timeouts(client::config_from_env().await)
+    }
+
+    /// A client of the table.
+    pub fn dynamodb(&self, sdk: &SdkConfig) -> Client {
+        let mut sdk = sdk.clone().into_builder();
+        if let Some(endpoint) = &self.endpoint {
+            sdk = sdk.endpoint_url(endpoint);
+        }
+        client::dynamodb(&sdk.build())
+    }
+
+    /// A limiter of a namespace of the table.
+    pub async fn limiter(&self, options: &NamespaceOptions) -> anyhow::Result<Limiter> {
+        let mut limiter = Limiter::builder(self.dynamodb(&self.sdk().await), &self.table).namespace(&options.namespace);
+        if let Some(principal) = options.principal.as_ref().filter(|principal| !principal.is_empty()) {
+            limiter = limiter.principal(principal);
+        }
+        limiter.build().await.map_err(|error| match error {
+            BuildError::UnknownNamespace { .. } => {
+                let hint = format!("register it with `tidegate namespace register {}`", options.namespace);
+                anyhow::Error::from(error).context(hint)
+            }
+            error => error.into(),
+        })
+    }
+
+    /// Says what to do about an error of AWS.
+    pub fn explained(&self, error: anyhow::Error) -> anyhow::Error {
+        let table = &self.table;
+        let says = |code: &str| error.chain().any(|cause| cause.to_string().contains(code));
+        if says("ResourceNotFoundException") {
+            return error.context(format!("table {table:?} does not exist: check --table, --endpoint and AWS_REGION"));
+        }
+        if says("AccessDeniedException") {
+            return error.context(format!("table {table:?}: your credentials do not allow this call"));
+        }
+        error
+    }
+}
+
+/// The configuration with timeouts for an operator instead of a function.
+fn with_operator_timeouts(sdk: SdkConfig) -> SdkConfig {
+    let timeouts = client::timeouts().to_builder();
+    let timeouts = timeouts.connect_timeout(CONNECT_TIMEOUT).operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
+    let retries = RetryConfig::standard().with_max_attempts(ATTEMPTS);
+    sdk.into_builder().retry_config(retries).timeout_config(timeouts).build()
+}
+
+/// The present moment.
+pub fn now() -> anyhow::Result<tidegate_domain::time::EpochMillis> {
+    tidegate_aws::clock::now().context("this machine's clock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redrive;
+
+    #[test]
+    fn attempts_outlast_long_polling() {
+        let sdk = with_operator_timeouts(SdkConfig::builder().build());
+        let timeouts = sdk.timeout_config().unwrap();
+        assert!(timeouts.operation_attempt_timeout().unwrap() > 2 * redrive::WAIT, "{timeouts:?}");
+        assert_eq!(timeouts.operation_timeout(), None);
+    }
+}
