@@ -50,7 +50,10 @@ enum Command {
     /// Shows what operators have changed
     Audit(InNamespaceWith<audit::Options>),
     /// Registers namespaces
-    Namespace(InNamespace<namespace::Action>),
+    Namespace {
+        #[command(subcommand)]
+        action: namespace::Action,
+    },
     /// Counts what usage-rollup parked, or what its event source mapping discarded, once
     Redrive(redrive::Options),
     /// Prints a script that completes this command in a shell
@@ -108,7 +111,7 @@ async fn run(connection: &Connection, command: Command) -> anyhow::Result<u8> {
         Command::Inherit(of) => of.options.run(&connection.limiter(&of.namespace).await?, Switch::Inherit).await?,
         Command::Bucket(bucket) => bucket.action.run(connection, &bucket.namespace).await?,
         Command::Audit(audit) => audit.options.run(&connection.limiter(&audit.namespace).await?).await?,
-        Command::Namespace(namespace) => namespace.action.run(connection).await?,
+        Command::Namespace { action } => action.run(connection).await?,
         Command::Redrive(options) => return redrive::command(connection, options).await,
         Command::Completions { .. } => return Ok(0),
     };

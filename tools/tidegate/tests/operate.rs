@@ -30,7 +30,7 @@ impl Operator {
     /// Runs the command with these words. Returns what it printed and its status.
     async fn run(&self, words: &str) -> (String, Option<i32>) {
         let endpoint = ["--endpoint", &self.services.endpoint];
-        run(&["--table", "limits", "--principal", "ops"], words, &endpoint).await
+        run(&["--table", "limits"], words, &endpoint).await
     }
 
     async fn succeeds(&self, words: &str) -> String {
@@ -59,6 +59,7 @@ async fn run(before: &[&str], words: &str, after: &[&str]) -> (String, Option<i3
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command
         .env_clear()
+        .env("USER", "ops")
         .env("AWS_REGION", "us-east-1")
         .env("AWS_ACCESS_KEY_ID", "test")
         .env("AWS_SECRET_ACCESS_KEY", "test")
@@ -177,16 +178,16 @@ async fn entities_are_created_disabled_and_deleted() {
     has(&operator.succeeds("entity children key-1").await, &["no children"]);
 
     let limiter = operator.limiter().await;
-    let is_refused = async || limiter.acquire("key-1", "gpt-4").take("requests", 1).await.is_err();
+    let is_refused = async || limiter.acquire("key-2", "gpt-4").take("requests", 1).await.is_err();
     assert!(!is_refused().await);
-    has(&operator.succeeds("disable --entity key-1 --resource gpt-4").await, &["is disabled", "1 bucket item changed"]);
+    has(&operator.succeeds("disable --entity key-2 --resource gpt-4").await, &["is disabled", "1 bucket item changed"]);
     assert!(is_refused().await);
-    has(&operator.succeeds("bucket show key-1 gpt-4").await, &["disabled"]);
-    operator.succeeds("enable --entity key-1 --resource gpt-4").await;
+    has(&operator.succeeds("bucket show key-2 gpt-4").await, &["disabled"]);
+    operator.succeeds("enable --entity key-2 --resource gpt-4").await;
     assert!(!is_refused().await);
     operator.succeeds("disable --resource gpt-4").await;
     assert!(!is_refused().await, "the entity is an exception");
-    operator.succeeds("inherit --entity key-1 --resource gpt-4").await;
+    operator.succeeds("inherit --entity key-2 --resource gpt-4").await;
     assert!(is_refused().await);
     has(&operator.succeeds("entity delete key-1").await, &["\"key-1\"", "items deleted"]);
     operator.fails("entity get key-1", 1, &["was not created"]).await;
