@@ -3,6 +3,7 @@
 pub mod aggregator;
 pub mod client;
 pub mod keeper;
+pub mod metered;
 pub mod python;
 pub mod rollup;
 pub mod sweeper;

@@ -7,6 +7,7 @@ mod entities;
 mod faults;
 mod leases;
 mod limits;
+mod operations;
 mod python_operators;
 mod registry;
 mod shards;

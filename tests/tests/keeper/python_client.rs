@@ -4,28 +4,25 @@
 //! batches take turns, so every run sends the same requests. The tests are skipped where Python does not have the
 //! library: see `tidegate_tests::python`.
 
-use std::{ffi::OsStr, fs, path::Path, process::Stdio};
+use std::{ffi::OsStr, fs, path::Path};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures::try_join;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use tidegate_aws::schema;
+use tidegate_sandbox::peer::Peer;
 use tidegate_tests::{
     keeper::prelude::*,
     python::{another_version, interpreter, python_at, script},
 };
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 /// 2026-01-01T00:00:00Z.
 const START: i64 = 1_767_225_600_000;
 const SECOND: i64 = 1_000;
 const SEED: u64 = 1;
-/// The client answers within this time, or it hangs.
+/// The example ends within this time, or it hangs.
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// A limit in tokens a second, and acquires that need 80 % of it.
@@ -101,40 +98,23 @@ impl Counts {
     }
 }
 
-/// The process of the client. Dropping it kills the process.
-struct Client {
-    commands: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-    _process: Child,
-}
+/// The process of the client.
+struct Client(Peer);
 
 impl Client {
     /// Opens the table as an application does, and sets the limit. The client is of the version at this path, or of
     /// the interpreter's if it is empty.
     async fn open(python: &OsStr, path: &Path, scene: &KeeperScene, load: Load) -> anyhow::Result<Self> {
-        let mut process = script(python, "bucket_client.py", &scene.services.endpoint)
-            .env("PYTHONPATH", path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let commands = process.stdin.take().context("the client has no input")?;
-        let answers = BufReader::new(process.stdout.take().context("the client has no output")?).lines();
-        let mut client = Self { commands, answers, _process: process };
+        let mut script = script(python, "bucket_client.py", &scene.services.endpoint);
+        let mut client = Self(Peer::start(script.env("PYTHONPATH", path))?);
         let Load { capacity, refill, .. } = load;
         let open = json!({"table": scene.services.table, "at": START, "capacity": capacity, "refill": refill});
-        client.run::<()>(&json!({"open": open})).await?;
+        client.0.ask::<()>(&json!({"open": open})).await?;
         Ok(client)
     }
 
     async fn acquire(&mut self, at: &[i64], tokens: i64) -> anyhow::Result<Vec<Acquired>> {
-        self.run(&json!({"acquire": {"at": at, "tokens": tokens}})).await
-    }
-
-    async fn run<A: DeserializeOwned>(&mut self, command: &Value) -> anyhow::Result<A> {
-        self.commands.write_all(format!("{command}\n").as_bytes()).await?;
-        let answer = timeout(LIMIT, self.answers.next_line()).await.context("the client hangs")??;
-        let answer = answer.with_context(|| format!("the client ended on {command}"))?;
-        serde_json::from_str(&answer).with_context(|| format!("the client answered {answer}"))
+        self.0.ask(&json!({"acquire": {"at": at, "tokens": tokens}})).await
     }
 }
 

@@ -6,21 +6,25 @@
 //! | [`services`] | a bucket table and a dead-letter queue, embedded or elsewhere, with their clients |
 //! | [`functions`] | the stream functions on these services |
 //! | [`faults`] | throttling, errors, broken connections and crashes under the SDK |
+//! | [`gateway`] | an endpoint that counts calls and consumed capacity, for clients in any language |
 //! | [`stream`], [`mapping`] | the table's stream in Lambda's JSON, and the event source mapping by AWS's rules |
 //! | [`pump`] | delivers a stream shard to a function, and injects faults into deliveries |
 //! | [`records`] | stream records, dead letters and discarded batches |
 //! | [`item`] | bucket items as clients write and read them |
 //! | [`usage_totals`] | usage by snapshot, read as the clients' readers read it, and compared |
 //! | [`runtime_api`], `process` | a function's binary as Lambda runs it (`process` on Linux) |
+//! | [`peer`] | a process that answers commands, such as a client in another language |
 //! | [`loopback`] | servers on the loopback interface |
 
 pub mod dynamodb;
 pub mod emr;
 pub mod faults;
 pub mod functions;
+pub mod gateway;
 pub mod item;
 pub mod loopback;
 pub mod mapping;
+pub mod peer;
 #[cfg(target_os = "linux")]
 pub mod process;
 pub mod pump;
