@@ -1,203 +1,82 @@
-//! Benchmark of a Lambda function's binary, as the process that Lambda would run.
-//!
-//! The function is started with a clean environment against a small [Lambda Runtime API][api] and a stub of
-//! AWS, both on 127.0.0.1, and is given batches of one hot bucket's stream records, or of ends of clusters. What it costs is read
-//! from outside the process, so that nothing in the function knows that it is being measured, and any
-//! other program that speaks the Runtime API can be measured beside it: the two take turns, on the
-//! same events.
-//!
-//! CPU time and memory are the process's alone. Wall time includes what the two servers here take, and
-//! the start is that of a process on this machine: Lambda's cold start also fetches and unpacks the
-//! code, and its share of a CPU depends on the memory setting.
+//! Benchmarks: the functions' binaries, the client crate beside zae-limiter, and a load generator.
 //!
 //! | module | holds |
 //! |---|---|
+//! | `functions` | the commands `function` and `fleet` |
+//! | `function`, `measure`, `meter` | the process of a function, the order of its invocations, CPU time and memory of a process |
+//! | `events`, `hot_bucket`, `fleet` | what functions receive: stream records, ends of clusters, reports of workers |
 //! | `aws_stub` | an AWS endpoint that accepts and counts every call |
-//! | `hot_bucket` | stream records of one bucket, as a client's writes cause them |
-//! | `events` | the batches: stream records, messages of ended clusters, or a file |
-//! | `fleet` | the rate aggregator by the size of its fleet, on the embedded S3 |
-//! | `function` | the process: its environment, its start, its end |
-//! | `meter` | CPU time and memory of a process, from `/proc`, and a limit on its CPU time |
-//! | `measure` | the order of starts and invocations, and what was measured |
-//! | `report` | the table |
-//!
-//! [api]: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
+//! | `client` | the command `client`: the client crate's figures beside those of zae-limiter |
+//! | `load` | the command `load`: an open loop of acquires |
+//! | `endpoint` | a DynamoDB in another process, whose CPU time is not the client's, and its table |
+//! | `python` | zae-limiter in another process |
+//! | `report` | tables |
 
 #![cfg(target_os = "linux")]
 
 mod aws_stub;
+mod client;
+mod endpoint;
 mod events;
 mod fleet;
 mod function;
+mod functions;
 mod hot_bucket;
+mod load;
 mod measure;
 mod meter;
+mod python;
 mod report;
 
-use std::{ffi::OsString, io, path::PathBuf};
+use std::io;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context as _, bail};
 use clap::Parser as _;
-use tokio::signal::unix::{SignalKind, signal};
-
-use crate::{
-    events::Events,
-    function::Program,
-    measure::{Plan, Subject},
+use tokio::{
+    runtime,
+    signal::unix::{SignalKind, signal},
 };
 
-/// Measures a function's release binary: start, CPU, memory, calls.
+/// Measures the functions and the client crate, and generates load.
 #[derive(Debug, clap::Parser)]
 #[command(version)]
-struct Options {
-    /// The function's binary
-    #[arg(long, value_name = "FILE", default_value = "target/release/usage-rollup")]
-    binary: PathBuf,
-
-    /// How often to start it: from the start of the process to its first request for an event
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-    starts: u32,
-
-    /// Invocations that are not measured, before those that are
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    warm_up: u32,
-
-    /// Invocations to measure
-    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
-    invocations: u32,
-
-    /// Invocations of the other program to measure; its warm-up is shorter in the same proportion
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
-    other_invocations: u32,
-
-    /// Rounds to split the measured invocations into; the two programs take turns, round by round
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-
-    /// What the generated batches hold
-    #[arg(long, value_enum, default_value_t = Kind::Stream)]
-    events: Kind,
-
-    /// Stream records or messages in a generated batch; Lambda's most is 10000
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    records: u32,
-
-    /// Measure the rate aggregator (name its --binary) with fleets of 100 to 10000 workers, and nothing else
-    #[arg(long, conflicts_with_all = ["records", "events", "event", "other", "starts", "warm_up", "invocations", "rounds"])]
-    fleet: bool,
-
-    /// With --fleet: limit the CPU time to that of functions with 256 to 3008 MB, and let S3 answer as late as AWS's.
-    /// Needs root on Linux
-    #[arg(long, requires = "fleet")]
-    cpu_quota: bool,
-
-    /// A JSON file to send as the event, every time, in place of generated batches
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["records", "events"])]
-    event: Option<PathBuf>,
-
-    /// A further environment variable of the measured programs; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
-    env: Vec<(String, String)>,
-
-    /// Show what the measured programs write to stdout and stderr; writing costs them time
-    #[arg(long)]
-    show_output: bool,
-
-    /// Another program to measure beside it, with its arguments, after `--`: `tidegate-bench -- python -m
-    /// awslambdaric zae_limiter_aggregator.handler.handler`
-    #[arg(last = true, value_name = "OTHER")]
-    other: Vec<OsString>,
+enum Command {
+    Function(Box<functions::FunctionOptions>),
+    Fleet(functions::FleetOptions),
+    Client(client::ClientOptions),
+    Load(load::LoadOptions),
+    #[command(hide = true)]
+    Serve(endpoint::ServeOptions),
 }
 
-/// What a generated batch holds.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Kind {
-    /// Stream records of one hot bucket
-    Stream,
-    /// The same of a bucket that runs dry, for the bucket keeper to refill
-    Dry,
-    /// Messages of a queue, each with the end of an EMR cluster that has a token
-    Emr,
-    /// The same of clusters without a token
-    EmrUntracked,
-}
-
-/// Measures, and prints a table: start, CPU time, wall time, peak memory and AWS calls. Fails if an invocation fails or any
-/// of its records does, and if it is stopped. Whatever happens, the measured processes are killed.
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    let options = Options::parse();
-    // Dropping the measurement is what kills its processes, so it must not outlive a signal.
-    tokio::select! {
-        biased;
-        stopped = stop_requested() => {
-            stopped.context("cannot wait for signals")?;
-            bail!("stopped before the measurement was complete")
+/// Fails if a measurement fails, and if it is stopped. Whatever happens, the processes that it started are killed.
+fn main() -> anyhow::Result<()> {
+    let command = Command::parse();
+    let mut runtime = match command {
+        // On one thread, CPU time is what one core spends, without wake-ups of another.
+        Command::Client(_) => runtime::Builder::new_current_thread(),
+        _ => runtime::Builder::new_multi_thread(),
+    };
+    runtime.enable_all().build()?.block_on(async {
+        // Dropping the measurement is what kills its processes, so it must not outlive a signal.
+        tokio::select! {
+            biased;
+            stopped = stop_requested() => {
+                stopped.context("cannot wait for signals")?;
+                bail!("stopped before the measurement was complete")
+            }
+            measured = run(command) => measured,
         }
-        measured = measure(&options) => measured,
-    }
+    })
 }
 
-async fn measure(options: &Options) -> anyhow::Result<()> {
-    if options.fleet {
-        let binary = options.binary()?;
-        return if options.cpu_quota {
-            fleet::run_limited(&binary, &options.env).await
-        } else {
-            fleet::run(&binary, &options.env).await
-        };
-    }
-    let plan = Plan { starts: options.starts, rounds: options.rounds };
-    let mut subjects = options.subjects()?;
-    println!("{}", report::headline(&plan, &subjects)?);
-    let measurements = measure::measure(&plan, &mut subjects).await?;
-    println!("{}", report::comparison(&subjects, &measurements));
-    Ok(())
-}
-
-impl Options {
-    fn subjects(&self) -> anyhow::Result<Vec<Subject>> {
-        let binary = self.binary()?;
-        let events = match (&self.event, self.events) {
-            (Some(file), _) => Events::read(file)?,
-            (None, Kind::Stream) => Events::generated(self.records)?,
-            (None, Kind::Dry) => Events::dry(self.records)?,
-            (None, Kind::Emr) => Events::ends(self.records, true)?,
-            (None, Kind::EmrUntracked) => Events::ends(self.records, false)?,
-        };
-        let mut subjects = vec![Subject {
-            name: "ours",
-            program: self.program(vec![binary.into()]),
-            events: events.clone(),
-            warm_up: self.warm_up,
-            invocations: self.invocations,
-        }];
-        if !self.other.is_empty() {
-            let warm_up = u64::from(self.warm_up) * u64::from(self.other_invocations);
-            let warm_up = warm_up.div_ceil(u64::from(self.invocations)).min(u64::from(self.warm_up));
-            subjects.push(Subject {
-                name: "other",
-                program: self.program(self.other.clone()),
-                events,
-                warm_up: u32::try_from(warm_up)?,
-                invocations: self.other_invocations,
-            });
-        }
-        Ok(subjects)
-    }
-
-    fn binary(&self) -> anyhow::Result<PathBuf> {
-        ensure!(
-            self.binary.is_file(),
-            "{} does not exist: run `cargo build --release -p usage-rollup`, or name another with --binary",
-            self.binary.display()
-        );
-        // A bare file name would be looked up in PATH.
-        self.binary.canonicalize().context("cannot resolve the path of the binary")
-    }
-
-    fn program(&self, command: Vec<OsString>) -> Program {
-        Program { command, variables: self.env.clone(), show_output: self.show_output }
+async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Function(options) => functions::measure(&options).await,
+        Command::Fleet(options) => functions::measure_fleet(&options).await,
+        Command::Client(options) => client::measure(&options).await,
+        Command::Load(options) => load::run(&options).await,
+        Command::Serve(options) => endpoint::serve(&options).await,
     }
 }
 
@@ -212,24 +91,4 @@ async fn stop_requested() -> io::Result<()> {
         _ = hang_up.recv() => {}
     }
     Ok(())
-}
-
-fn variable(argument: &str) -> Result<(String, String), String> {
-    match argument.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("expected NAME=VALUE, not {argument:?}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_variable_is_split_at_first_equals_sign() {
-        assert_eq!(variable("A=b=c"), Ok(("A".to_owned(), "b=c".to_owned())));
-        assert_eq!(variable("A="), Ok(("A".to_owned(), String::new())));
-        assert!(variable("=b").unwrap_err().contains("NAME=VALUE"));
-        assert!(variable("A").is_err());
-    }
 }
