@@ -98,7 +98,7 @@ impl Core {
         changed: fanout::Changed,
     ) -> Result<Reached, AdminError> {
         self.configurations.forget(scope);
-        let run = self.administration.fanout.run(&self.namespace, scope, changed, self.now()).await;
+        let run = self.administration.fanout.run(&self.namespace, scope, changed, self.moment().now).await;
         // A read that was under way during the change may have brought back what was configured before.
         self.configurations.forget(scope);
         run.map(Reached::from).map_err(|error| AdminError::Incomplete {
@@ -115,7 +115,7 @@ impl Core {
         details: HashMap<String, AttributeValue>,
     ) -> Result<(), AdminError> {
         let Administration { audit, principal, .. } = &self.administration;
-        let logged = audit.log(&self.namespace, action, scope, principal.as_deref(), details, self.now()).await;
+        let logged = audit.log(&self.namespace, action, scope, principal.as_deref(), details, self.moment().now).await;
         Ok(logged.map_err(Unavailable::new)?)
     }
 }

@@ -1,5 +1,8 @@
 //! The time of day, as a limiter sees it.
 
+// Only tests make a manual clock.
+#![cfg_attr(not(feature = "test-util"), allow(dead_code))]
+
 use std::time::{Duration, Instant};
 
 use tidegate_domain::time::EpochMillis;

@@ -114,7 +114,7 @@ impl Entities<'_> {
         if parent.as_ref() == Some(&id) {
             return Err(AdminError::OwnParent { entity: item.id });
         }
-        let now = core.now();
+        let now = core.moment().now;
         item.created_at = now.rfc3339();
         let created = core.administration.entities.create(&core.namespace, &id, &item, now).await;
         if !created.map_err(Unavailable::new)? {

@@ -3,12 +3,14 @@
 //! | module | holds |
 //! |---|---|
 //! | `rollup`, `traffic` | clients, the stream, `usage-rollup` under faults, and the comparison of every snapshot |
+//! | `client` | Rust and Python clients on the same buckets, with the functions beside them |
 //! | `keeper` | the same clients without `bucket-keeper`, with one process of it, and with two |
 //! | `costs` | what `bucket-keeper` saves and costs, load by load |
 //! | `tokens` | clients that start resources, with `token-sweeper` and without it |
 //! | `rates`, `fleet` | simulated workers and `rate-aggregator`: the fleet's total against its cap |
 //! | `clock`, `print`, `exact_bucket` | what the demonstrations share |
 
+mod client;
 mod clock;
 mod costs;
 mod exact_bucket;
@@ -51,6 +53,8 @@ const FLEET: &str = "fleet/";
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Shows Rust and Python clients on the same buckets, with the functions that the table's stream feeds
+    Client(client::Options),
     /// Shows the bucket keeper at work: the same clients without it, with one process, and with two, in simulated time
     Keeper(keeper::Options),
     /// Shows what the bucket keeper saves and costs: several loads with it and without it, in simulated time
@@ -109,6 +113,7 @@ async fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Some(Command::Client(options)) => client::demonstrate(&options).await,
         Some(Command::Keeper(options)) => keeper::demonstrate(&options).await,
         Some(Command::KeeperCosts(options)) => costs::demonstrate(options),
         Some(Command::Tokens(options)) => Box::pin(tokens::demonstrate(&options)).await,

@@ -6,6 +6,7 @@ use tidegate_domain::rates::{Judgement, Rate, Rates};
 use tidegate_sandbox::services::Services;
 
 use crate::{
+    client::{self, ClientRun},
     costs::{self, Expectation, Row},
     keeper::{self, Comparison, Figures},
     print::Outcome,
@@ -204,4 +205,19 @@ fn a_seed_repeats_every_scenario_and_network() -> anyhow::Result<()> {
 fn an_unusable_rate_is_rejected() {
     let error = rates::run(&rates::Options { cap: 0.5, ..SHORT_RATES }).map(drop).unwrap_err();
     assert!(error.to_string().starts_with("0.5 "), "{error}");
+}
+
+/// Rust clients, and real Python clients of two versions where they are installed, are counted to the last token.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_all_kinds_are_counted_exactly() -> anyhow::Result<()> {
+    let run = client::run(&client::Options { acquires: 200, seed: 1 }).await?;
+    println!("{}", run.table());
+    check_passed(&run.outcome(), "EXACT: ", &run);
+    assert!(run.clients.iter().all(|(_, granted)| granted.acquires == 200 && granted.denied > 0), "{run:?}");
+    let check = |falsify: &dyn Fn(&mut ClientRun), expect| {
+        check_failed(&falsified(&run, falsify).outcome(), 1, expect, "WRONG");
+    };
+    check(&|run| assert!(run.counted.pop_first().is_some()), "0 in the buckets");
+    check(&|run| run.clients[0].1.tokens.values_mut().take(1).for_each(|tokens| *tokens += 1), "in the buckets");
+    Ok(())
 }

@@ -5,10 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::Context as _;
 use futures::future::try_join_all;
 use serde_json::{Value, json};
-use tidegate_aws::{
-    acquires::{Acquires, BucketItem},
-    namespaces::Namespaces,
-};
+use tidegate_aws::{acquires::Acquires, bucket_item::BucketItem, namespaces::Namespaces};
 use tidegate_domain::{
     admission,
     bucket::{BucketKey, Entity, Limit, Resource, Shard},

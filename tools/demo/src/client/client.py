@@ -14,6 +14,7 @@ import json
 import sys
 
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
+from zae_limiter.exceptions import InvalidNameError
 
 RESOURCE = "api"
 
@@ -29,7 +30,8 @@ def acquire(limiter, entity, take, adjust, refund):
                 lease.adjust(tokens=adjust)
             if refund:
                 raise Refund
-    except RateLimitExceeded:
+    except (RateLimitExceeded, InvalidNameError):
+        # 0.10 gives the child's tokens back and calls the denial of its parent an invalid name.
         return False
     except Refund:
         pass

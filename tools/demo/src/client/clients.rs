@@ -1,11 +1,11 @@
 //! The clients: limiters of the Rust crate, and processes of zae-limiter.
 
-use std::{ffi::OsStr, path::Path, process::Stdio, sync::Mutex};
+use std::{collections::BTreeMap, ffi::OsStr, path::Path, process::Stdio, sync::Mutex};
 
 use anyhow::{Context as _, ensure};
 use futures::StreamExt as _;
 use serde_json::json;
-use tidegate::{AcquireError, Limiter};
+use tidegate::{AcquireError, Limit, Limiter, Scope};
 use tidegate_sandbox::{python::python_at, services::Services};
 use tokio::io::AsyncWriteExt as _;
 
@@ -52,6 +52,17 @@ async fn act(limiter: &Limiter, step: &Step) -> anyhow::Result<bool> {
         Err(error) => return Err(error.into()),
     }
     Ok(true)
+}
+
+/// Sets an entity's limits to so many tokens a minute.
+pub(crate) async fn set_limits(
+    limiter: &Limiter,
+    entity: &str,
+    capacity: &BTreeMap<&'static str, u64>,
+) -> anyhow::Result<()> {
+    let limits = capacity.iter().map(|(limit, tokens)| Limit::per_minute(*limit, *tokens));
+    limiter.limits().set(Scope::entity(entity).on(RESOURCE), limits).await?;
+    Ok(())
 }
 
 /// Does the steps with a process of zae-limiter, of the version at this path, or of the interpreter's if it is empty.
