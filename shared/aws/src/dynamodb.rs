@@ -55,7 +55,7 @@ where
     loop {
         match send().await {
             Err(error) if is_transaction_conflict(&error) => backoff.wait().await,
-            sent => return sent,
+            done => return done,
         }
     }
 }

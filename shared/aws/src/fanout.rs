@@ -4,11 +4,14 @@
 //! switch. It never changes the tokens of a limit that stays, nor the time of the last refill. It also sets `vu` to 0,
 //! which asks the next client to clamp the tokens.
 
-use std::{collections::BTreeMap, num::NonZeroUsize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+};
 
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use tidegate_domain::{
-    bucket::{BucketKey, Limit, Namespace},
+    bucket::{BucketKey, Limit, Namespace, Shard},
     configuration::{Configuration, Scope},
     time::EpochMillis,
 };
@@ -67,7 +70,7 @@ enum Write {
     Gone,
 }
 
-/// How many items are written at the same time.
+/// How many buckets are written at the same time.
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
 /// A second look finds buckets that clients created, with what applied before, during the first one.
 const PASSES: usize = 2;
@@ -89,40 +92,52 @@ impl Fanout {
         now: EpochMillis,
     ) -> Result<Reached, FanoutError> {
         let mut reached = Reached::default();
-        let mut seen = BTreeMap::new();
+        let mut seen = BTreeSet::new();
         for _ in 0..PASSES {
-            let found = self.find(namespace, scope).await;
-            let new = found.map_err(|source| FanoutError { reached, source })?;
-            let new: Vec<_> = new.into_iter().filter(|key| !seen.contains_key(key)).collect();
-            let mut configured = BTreeMap::new();
-            for BucketKey { entity, resource, .. } in &new {
-                let name = (entity.clone(), resource.clone());
-                if configured.contains_key(&name) {
-                    continue;
-                }
-                let read = self.configurations.read_with(namespace, entity, resource, Consistency::Strong).await;
-                configured.insert(name, read.map_err(|source| FanoutError { reached, source })?);
+            let found = self.find(namespace, scope).await.map_err(|source| FanoutError { reached, source })?;
+            let mut buckets: BTreeMap<_, Vec<_>> = BTreeMap::new();
+            for key in found.into_iter().filter(|key| seen.insert(key.clone())) {
+                buckets.entry(key.at(Shard::ZERO)).or_default().push(key);
             }
-            let configured = &configured;
-            let written = concurrently(&new, CONCURRENCY, move |key| async move {
-                match configured.get(&(key.entity.clone(), key.resource.clone())) {
-                    Some(configured) => self.write(key, configured, changed, now).await,
-                    None => Ok(Write::Gone),
-                }
+            let written = concurrently(buckets, CONCURRENCY, |(bucket, shards)| async move {
+                self.write_all(&bucket, &shards, changed, now).await
             });
             let mut failure = None;
             for written in written.await {
-                match written {
-                    Ok(Write::Done) => reached.written += 1,
-                    Ok(Write::Left) => reached.left += 1,
-                    Ok(Write::Gone) => {}
-                    Err(error) => failure = Some(error),
-                }
+                let (of, error) = match written {
+                    Ok(of) => (of, None),
+                    Err(FanoutError { reached, source }) => (reached, Some(source)),
+                };
+                reached.written += of.written;
+                reached.left += of.left;
+                failure = error.or(failure);
             }
             if let Some(source) = failure {
                 return Err(FanoutError { reached, source });
             }
-            seen.extend(new.into_iter().map(|key| (key, ())));
+        }
+        Ok(reached)
+    }
+
+    /// Writes the shards of one bucket.
+    async fn write_all(
+        &self,
+        bucket: &BucketKey<'_>,
+        shards: &[BucketKey<'_>],
+        changed: Changed,
+        now: EpochMillis,
+    ) -> Result<Reached, FanoutError> {
+        let mut reached = Reached::default();
+        let BucketKey { namespace, entity, resource, .. } = bucket;
+        let configured = self.configurations.read_with(namespace, entity, resource, Consistency::Strong).await;
+        let configured = configured.map_err(|source| FanoutError { reached, source })?;
+        for key in shards {
+            match self.write(key, &configured, changed, now).await {
+                Ok(Write::Done) => reached.written += 1,
+                Ok(Write::Left) => reached.left += 1,
+                Ok(Write::Gone) => {}
+                Err(source) => return Err(FanoutError { reached, source }),
+            }
         }
         Ok(reached)
     }

@@ -90,7 +90,7 @@ impl Limits {
                 (None, Some(_)) => {
                     let mut transaction = Transaction::new(&self.table);
                     transaction.put_new(item)?;
-                    self.count(&mut transaction, namespace, scope, 1)?;
+                    count(&mut transaction, namespace, scope, 1)?;
                     transaction.send(&self.client).await?
                 }
                 _ => self.replace(item, seen.as_ref()).await?,
@@ -121,7 +121,7 @@ impl Limits {
         if scope.entity.is_some() {
             let mut transaction = Transaction::new(&self.table);
             transaction.delete_existing(key)?;
-            self.count(&mut transaction, namespace, scope, -1)?;
+            count(&mut transaction, namespace, scope, -1)?;
             // If it is lost, somebody else has deleted the configuration, or this transaction did and its response was lost.
             transaction.send(&self.client).await?;
             self.forget_zero(namespace, scope).await?;
@@ -171,7 +171,7 @@ impl Limits {
             let outcome = if !exists && scope.entity.is_some() {
                 let mut transaction = Transaction::new(&self.table);
                 transaction.update(key.clone(), expression)?;
-                self.count(&mut transaction, namespace, scope, 1)?;
+                count(&mut transaction, namespace, scope, 1)?;
                 transaction.send(&self.client).await?
             } else {
                 self.update(&key, expression).await?
@@ -243,12 +243,11 @@ impl Limits {
             Some(seen) => {
                 expression.require(&format!("attribute_exists({pk})"));
                 for switch in SWITCHES {
-                    match seen.get(switch) {
-                        Some(value) => expression.compare(switch, "=", value.clone()),
-                        None => {
-                            let name = expression.name(switch);
-                            expression.require(&format!("attribute_not_exists({name})"));
-                        }
+                    if let Some(value) = seen.get(switch) {
+                        expression.compare(switch, "=", value.clone());
+                    } else {
+                        let name = expression.name(switch);
+                        expression.require(&format!("attribute_not_exists({name})"));
                     }
                 }
             }
@@ -263,22 +262,6 @@ impl Limits {
             .set_expression_attribute_names(names)
             .set_expression_attribute_values(values);
         WriteOutcome::of("PutItem", through_conflicts(|| put.clone().send()).await)
-    }
-
-    /// Counts an entity's configuration in the registry.
-    fn count(
-        &self,
-        transaction: &mut Transaction<'_>,
-        namespace: &Namespace<'_>,
-        scope: &Scope<'_>,
-        change: i8,
-    ) -> Result<(), StoreError> {
-        let mut expression = Expression::default();
-        if change > 0 {
-            list_in_namespace(&mut expression, namespace);
-        }
-        expression.add(counted_as(scope), number(&change));
-        transaction.update(registry_key(namespace, ENTITY_CONFIGS), expression)
     }
 
     /// Removes a count of zero from the registry.
@@ -304,6 +287,8 @@ impl Limits {
             list_in_namespace(&mut expression, namespace);
             expression.add(NAMES, names);
         } else {
+            let pk = expression.name(PK);
+            expression.require(&format!("attribute_exists({pk})"));
             expression.delete(NAMES, names);
         }
         self.update(&registry_key(namespace, RESOURCES), expression).await.map(drop)
@@ -319,6 +304,21 @@ impl Limits {
         let get = self.client.get_item().table_name(&self.table).set_key(Some(key.clone())).consistent_read(true);
         Ok(get.send().await.map_err(|error| StoreError::from_sdk("GetItem", error))?.item)
     }
+}
+
+/// Counts an entity's configuration in the registry.
+fn count(
+    transaction: &mut Transaction<'_>,
+    namespace: &Namespace<'_>,
+    scope: &Scope<'_>,
+    change: i8,
+) -> Result<(), StoreError> {
+    let mut expression = Expression::default();
+    if change > 0 {
+        list_in_namespace(&mut expression, namespace);
+    }
+    expression.add(counted_as(scope), number(&change));
+    transaction.update(registry_key(namespace, ENTITY_CONFIGS), expression)
 }
 
 fn key(namespace: &Namespace<'_>, scope: &Scope<'_>) -> Item {

@@ -30,6 +30,18 @@
 //! - It can be cancelled at any await point. Tokens that were taken for a caller that has gone away are given to the next
 //!   one, or are given back.
 //! - A cache can deny a request, for at most a second, but never admits one.
+//!
+//! # Administration
+//!
+//! | method | what it does |
+//! |---|---|
+//! | [`Limiter::limits`] | sets, reads, deletes and lists limits: [`Scope`] says for whom, [`Limit`] how much |
+//! | [`Limiter::entities`] | creates, reads and deletes entities, and lists children |
+//! | [`Limiter::disable`], [`Limiter::enable`] | refuse all acquires of a scope, and admit them again |
+//! | [`Limiter::usage`] | reads what was consumed by hour, day or month |
+//! | [`Limiter::audit_events`] | reads what operators have changed |
+//!
+//! All of it is stored as zae-limiter 0.17 stores it. Every call can be made again after an error.
 
 #![warn(missing_docs, clippy::missing_errors_doc, clippy::must_use_candidate)]
 

@@ -1,6 +1,6 @@
 //! Limits, as operators set them: what is stored, and what reaches the buckets.
 
-use tidegate::{Limit, Scope, ScopeLimits};
+use tidegate::{AdminError, Limit, Scope, ScopeLimits};
 use tidegate_tests::client::prelude::*;
 
 use crate::stored::{SHARDS, counts, events, plain, spread, table};
@@ -254,6 +254,51 @@ async fn all_limits_are_listed() -> anyhow::Result<()> {
         assert_eq!(limits.get(configured.scope.clone()).await?.as_ref(), Some(configured));
     }
     assert_eq!(limits.get(Scope::entity("key-8")).await?, None);
+    Ok(())
+}
+
+/// A bucket to which a schedule applies keeps its terms, because this crate does not know schedules.
+#[tokio::test]
+async fn buckets_with_schedules_are_left() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let limits = scene.limiter.limits();
+    limits.set(own(), [requests(20)]).await?;
+    let _lease = scene.limiter.acquire(ENTITY, RESOURCE).take("requests", 1).await?;
+    let update = scene.services.dynamodb.update_item().table_name(&scene.services.table);
+    let update = update.key("PK", text(format!("{}/RESOURCE#{RESOURCE}", scene.namespace))).key("SK", text("#CONFIG"));
+    let update = update.update_expression("SET l_requests_sched = :schedule");
+    update.expression_attribute_values(":schedule", text("1;9-17 * * * *=s500")).send().await?;
+    let before = plain(&scene.item(0).await?.context("the bucket")?);
+    let reached = limits.delete(own()).await?.context("there were limits")?;
+    assert_eq!((reached.written, reached.left), (0, 1));
+    assert_eq!(plain(&scene.item(0).await?.context("the bucket")?), before);
+    let resource = limits.get(Scope::resource(RESOURCE)).await?.context("limits")?;
+    assert_eq!(resource.unsupported.as_deref(), Some("l_requests_sched"));
+    // New limits replace the schedule.
+    limits.set(Scope::resource(RESOURCE), [requests(30)]).await?;
+    assert_eq!(limits.get(Scope::resource(RESOURCE)).await?.context("limits")?.unsupported, None);
+    Ok(())
+}
+
+/// An error says how far the change has come, and the same call completes it.
+#[tokio::test]
+async fn an_incomplete_change_is_reported() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    spread(&scene).await?;
+    let http = FaultyHttp::undisturbed();
+    let impatient = Limiter::builder(scene.services.client(http.clone()), &scene.services.table).build().await?;
+    let updates = AtomicUsize::new(0);
+    http.on_call(move |operation, body| {
+        let is_bucket = operation == "UpdateItem" && body.contains("BUCKET#");
+        (is_bucket && updates.fetch_add(1, Ordering::Relaxed) == 2).then_some(Fault::InternalBefore)
+    });
+    let error = impatient.limits().set(own(), [requests(20)]).await.expect_err("a write failed");
+    assert!(matches!(&error, AdminError::Incomplete { reached, .. } if reached.written == 2), "{error:?}");
+    assert!(error.to_string().contains("only 2 bucket items have it: make the same call again"), "{error}");
+    assert_eq!(impatient.limits().set(own(), [requests(20)]).await?.written, SHARDS as usize);
+    for item in items(&scene).await? {
+        assert_eq!(item["b_requests_cp"], json!(20_000));
+    }
     Ok(())
 }
 

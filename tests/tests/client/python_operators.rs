@@ -123,135 +123,127 @@ async fn written_by(scene: &ClientScene, operator: &str) -> anyhow::Result<BTree
     Ok(items)
 }
 
-/// The same changes, by Python and by Rust, leave the same items.
-#[tokio::test(flavor = "multi_thread")]
-async fn both_write_the_same_items() -> anyhow::Result<()> {
-    let Some((python, [latest, _])) = versions().await? else { return Ok(()) };
-    let scene = scene().await?;
-    let mut theirs = Operator::open(&python, &latest, &scene).await?;
-    let ours = &scene.limiter;
-    // The names have the same length, so their keys have the same order.
-    let (python_key, rust_key) = ("python-key", "rust-y-key");
-    let check = async |step: &str| -> anyhow::Result<()> {
-        let [python, rust] = [written_by(&scene, "python").await?, written_by(&scene, "rust-y").await?];
+/// Two operators who make the same changes, each to an entity and a resource of its own.
+struct Pair {
+    scene: ClientScene,
+    python: Operator,
+}
+
+/// The names have the same length, so their keys have the same order.
+const PYTHON: [&str; 2] = ["python-key", "python-api"];
+const RUST: [&str; 2] = ["rust-y-key", "rust-y-api"];
+
+impl Pair {
+    async fn new() -> anyhow::Result<Option<Self>> {
+        let Some((python, [latest, _])) = versions().await? else { return Ok(None) };
+        let scene = scene().await?;
+        let python = Operator::open(&python, &latest, &scene).await?;
+        Ok(Some(Self { scene, python }))
+    }
+
+    /// Lets Python make a change, which the caller has made in Rust. Both must have left the same items.
+    async fn check(&mut self, on: &str, method: &str, mut arguments: Value) -> anyhow::Result<()> {
+        arguments["principal"] = json!("ops");
+        self.python.call(on, method, arguments.clone()).await?;
+        let step = format!("{method} {arguments}");
+        let [python, rust] = [written_by(&self.scene, "python").await?, written_by(&self.scene, "rust-y").await?];
         assert_eq!(python.keys().collect::<Vec<_>>(), rust.keys().collect::<Vec<_>>(), "{step}");
+        let is_event = |key: &String| key.starts_with("AUDIT#");
         let events = |items: &BTreeMap<String, Value>| {
-            let events = items.iter().filter(|(key, _)| key.starts_with("AUDIT#"));
+            let events = items.iter().filter(|(key, _)| is_event(key));
             let mut events: Vec<_> = events.map(|(_, item)| item.to_string()).collect();
             // Ids are random within a millisecond.
             events.sort();
             events
         };
         assert_eq!(events(&python), events(&rust), "{step}");
-        for (key, item) in python.iter().filter(|(key, _)| !key.starts_with("AUDIT#")) {
+        for (key, item) in python.iter().filter(|(key, _)| !is_event(key)) {
             assert!(rust[key] == *item, "{step}: {key}:\npython {item:#}\nrust   {:#}", rust[key]);
         }
         Ok(())
-    };
-
-    let arguments = json!({"entity_id": python_key, "name": "Key", "parent_id": "python-team", "cascade": true,
-        "metadata": {"owner": "ops"}, "principal": "ops"});
-    theirs.call("limiter", "create_entity", arguments).await?;
-    let new = NewEntity::new(rust_key).name("Key").parent("rust-y-team").cascade(true).metadata("owner", "ops");
-    ours.entities().create(new).await?;
-    check("create_entity").await?;
-
-    let limits = || [Limit::per_minute("requests", 600), Limit::per_minute("tokens", 60_000)];
-    theirs
-        .call(
-            "limiter",
-            "set_resource_defaults",
-            json!({"resource": "python-api", "principal": "ops",
-        "limits": [minute("requests", 600), minute("tokens", 60_000)]}),
-        )
-        .await?;
-    ours.limits().set(Scope::resource("rust-y-api"), limits()).await?;
-    check("set_resource_defaults").await?;
-
-    // Both buckets are made by this crate, because Python writes no `#op`.
-    for (entity, resource) in [(python_key, "python-api"), (rust_key, "rust-y-api")] {
-        let _lease = ours.acquire(entity, resource).take("requests", 1).take("tokens", 7).await?;
     }
-    check("acquire").await?;
 
-    for tokens in [300, 900] {
-        theirs
-            .call(
-                "limiter",
-                "set_limits",
-                json!({"entity_id": python_key, "resource": "python-api", "principal": "ops",
-            "limits": [minute("requests", tokens), minute("tokens", 50)]}),
-            )
-            .await?;
-        let limits = [Limit::per_minute("requests", tokens.unsigned_abs()), Limit::per_minute("tokens", 50)];
-        ours.limits().set(Scope::entity(rust_key).on("rust-y-api"), limits).await?;
-        check("set_limits").await?;
-    }
-    theirs
-        .call(
-            "limiter",
-            "set_limits",
-            json!({"entity_id": python_key, "principal": "ops",
-        "limits": [minute("requests", 5), minute("tokens", 6)]}),
-        )
-        .await?;
-    let limits = [Limit::per_minute("requests", 5), Limit::per_minute("tokens", 6)];
-    ours.limits().set(Scope::entity(rust_key), limits).await?;
-    check("set_limits of all resources").await?;
-
-    for (method, disabled) in
-        [("disable_entity", Some(true)), ("enable_entity", Some(false)), ("clear_entity_disabled", None)]
-    {
-        for resource in [Some("api"), None] {
-            let mut arguments = json!({"entity_id": python_key, "principal": "ops"});
-            let mut scope = Scope::entity(rust_key);
-            if let Some(resource) = resource {
-                arguments["resource"] = json!(format!("python-{resource}"));
-                scope = scope.on(format!("rust-y-{resource}"));
-            }
-            theirs.call("repository", method, arguments).await?;
-            match disabled {
-                Some(true) => ours.disable(scope).await?,
-                Some(false) => ours.enable(scope).await?,
-                None => ours.clear_disabled(scope).await?,
-            };
-            check(method).await?;
+    /// Gives both resources limits, and both entities buckets. Rust makes both buckets, because Python writes no `#op`.
+    async fn start(&mut self) -> anyhow::Result<()> {
+        let limits = [Limit::per_minute("requests", 600), Limit::per_minute("tokens", 60_000)];
+        self.scene.limiter.limits().set(Scope::resource(RUST[1]), limits).await?;
+        let limits = json!([minute("requests", 600), minute("tokens", 60_000)]);
+        self.check("limiter", "set_resource_defaults", json!({"resource": PYTHON[1], "limits": limits})).await?;
+        for [entity, resource] in [PYTHON, RUST] {
+            let _lease = self.scene.limiter.acquire(entity, resource).take("requests", 1).take("tokens", 7).await?;
         }
+        Ok(())
     }
-    theirs.call("repository", "disable_resource", json!({"resource": "python-api", "principal": "ops"})).await?;
-    ours.disable(Scope::resource("rust-y-api")).await?;
-    check("disable_resource").await?;
-    theirs.call("repository", "enable_resource", json!({"resource": "python-api", "principal": "ops"})).await?;
-    ours.enable(Scope::resource("rust-y-api")).await?;
-    check("enable_resource").await?;
-    // An override of an entity that has no limits there.
-    theirs
-        .call(
-            "repository",
-            "disable_entity",
-            json!({"entity_id": python_key, "resource": "python-new", "principal": "ops"}),
-        )
-        .await?;
-    ours.disable(Scope::entity(rust_key).on("rust-y-new")).await?;
-    check("disable_entity without limits").await?;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_write_the_same_limits() -> anyhow::Result<()> {
+    let Some(mut pair) = Pair::new().await? else { return Ok(()) };
+    let limiter = pair.scene.limiter.clone();
+    let ([key, api], limits) = (PYTHON, limiter.limits());
+    let (own, default) = (Scope::entity(RUST[0]).on(RUST[1]), Scope::entity(RUST[0]));
+    pair.start().await?;
+    for tokens in [300, 900] {
+        let new = [Limit::per_minute("requests", tokens), Limit::per_minute("tokens", 50)];
+        limits.set(own.clone(), new).await?;
+        let new = json!([minute("requests", tokens.cast_signed()), minute("tokens", 50)]);
+        pair.check("limiter", "set_limits", json!({"entity_id": key, "resource": api, "limits": new})).await?;
+    }
+    limits.set(default.clone(), [Limit::per_minute("requests", 5), Limit::per_minute("tokens", 6)]).await?;
+    let new = json!([minute("requests", 5), minute("tokens", 6)]);
+    pair.check("limiter", "set_limits", json!({"entity_id": key, "limits": new})).await?;
 
     // If the defaults of the entity still applied, Python would let the bucket expire, which only buckets of less specific
     // scopes should.
-    theirs.call("limiter", "delete_limits", json!({"entity_id": python_key, "principal": "ops"})).await?;
-    ours.limits().delete(Scope::entity(rust_key)).await?;
-    check("delete_limits of all resources").await?;
-    let arguments = json!({"entity_id": python_key, "resource": "python-api", "principal": "ops"});
-    theirs.call("limiter", "delete_limits", arguments).await?;
-    ours.limits().delete(Scope::entity(rust_key).on("rust-y-api")).await?;
-    check("delete_limits").await?;
-    theirs.call("limiter", "delete_resource_defaults", json!({"resource": "python-api", "principal": "ops"})).await?;
-    ours.limits().delete(Scope::resource("rust-y-api")).await?;
-    check("delete_resource_defaults").await?;
-    let registry = counts(&scene).await?;
-    assert_eq!(registry, json!({"python-new": 1, "rust-y-new": 1}), "each counts its own");
-    theirs.call("limiter", "delete_entity", json!({"entity_id": python_key, "principal": "ops"})).await?;
-    ours.entities().delete(rust_key).await?;
-    check("delete_entity").await?;
+    limits.delete(default).await?;
+    pair.check("limiter", "delete_limits", json!({"entity_id": key})).await?;
+    limits.delete(own).await?;
+    pair.check("limiter", "delete_limits", json!({"entity_id": key, "resource": api})).await?;
+    limits.delete(Scope::resource(RUST[1])).await?;
+    pair.check("limiter", "delete_resource_defaults", json!({"resource": api})).await?;
+    assert_eq!(counts(&pair.scene).await?, json!({}));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_write_the_same_entities() -> anyhow::Result<()> {
+    let Some(mut pair) = Pair::new().await? else { return Ok(()) };
+    let limiter = pair.scene.limiter.clone();
+    let new = NewEntity::new(RUST[0]).name("Key").parent("rust-y-team").cascade(true).metadata("owner", "ops");
+    limiter.entities().create(new).await?;
+    let arguments = json!({"entity_id": PYTHON[0], "name": "Key", "parent_id": "python-team", "cascade": true,
+        "metadata": {"owner": "ops"}});
+    pair.check("limiter", "create_entity", arguments).await?;
+    pair.start().await?;
+    limiter.entities().delete(RUST[0]).await?;
+    pair.check("limiter", "delete_entity", json!({"entity_id": PYTHON[0]})).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_write_the_same_switches() -> anyhow::Result<()> {
+    let Some(mut pair) = Pair::new().await? else { return Ok(()) };
+    let limiter = pair.scene.limiter.clone();
+    pair.start().await?;
+    let switch = async |method: &str, scope: Scope| match method.split('_').next() {
+        Some("disable") => limiter.disable(scope).await,
+        Some("enable") => limiter.enable(scope).await,
+        _ => limiter.clear_disabled(scope).await,
+    };
+    let ([key, api], own) = (PYTHON, || Scope::entity(RUST[0]));
+    for method in ["disable_entity", "enable_entity", "clear_entity_disabled", "disable_entity"] {
+        switch(method, own().on(RUST[1])).await?;
+        pair.check("repository", method, json!({"entity_id": key, "resource": api})).await?;
+        switch(method, own()).await?;
+        pair.check("repository", method, json!({"entity_id": key})).await?;
+    }
+    switch("clear", own().on(RUST[1])).await?;
+    pair.check("repository", "clear_entity_disabled", json!({"entity_id": key, "resource": api})).await?;
+    switch("clear", own()).await?;
+    pair.check("repository", "clear_entity_disabled", json!({"entity_id": key})).await?;
+    for method in ["disable_resource", "enable_resource", "clear_resource_disabled"] {
+        switch(method, Scope::resource(RUST[1])).await?;
+        pair.check("repository", method, json!({"resource": api})).await?;
+    }
     Ok(())
 }
 

@@ -1,8 +1,10 @@
 //! `tidegate audit`: shows what operators have changed.
 
+use std::{collections::BTreeMap, time::Duration};
+
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
-use tidegate::{AuditEvent, Limiter};
+use tidegate::{AuditEvent, Limit, Limiter};
 
 use crate::{
     output::{Output, table},
@@ -29,14 +31,15 @@ impl Options {
         }
         let rows = events.iter().map(|event| {
             let AuditEvent { timestamp, action, principal, resource, details, .. } = event;
-            let details: serde_json::Map<_, _> =
-                details.iter().map(|(name, value)| (name.clone(), value_of(value))).collect();
-            let texts = [principal, resource].map(|text| text.clone().unwrap_or_default());
-            let [principal, resource] = texts;
-            vec![timestamp.clone(), action.clone(), resource, principal, Value::Object(details).to_string()]
+            let [resource, principal] = [resource, principal].map(|text| text.clone().unwrap_or_default());
+            // In the order of their names.
+            let details: BTreeMap<_, _> = details.iter().collect();
+            let details: Vec<_> =
+                details.into_iter().map(|(name, value)| format!("{name}: {}", shown(&value_of(value)))).collect();
+            vec![timestamp.clone(), action.clone(), resource, principal, details.join("\n")]
         });
         let columns = ["time", "action", "resource", "principal", "details"];
-        Ok(Output::new(table(columns, rows.collect(), columns.len()), json))
+        Ok(Output::new(table(columns, rows.collect(), 0..0), json))
     }
 }
 
@@ -47,6 +50,18 @@ fn json_of(event: &AuditEvent) -> Value {
         "id": id, "timestamp": timestamp, "action": action, "principal": principal, "resource": resource,
         "details": details,
     })
+}
+
+/// A detail for people: a limit as the command reads it, anything else as JSON.
+fn shown(value: &Value) -> String {
+    let limit = |value: &Value| {
+        let number = |name| value.get(name)?.as_u64();
+        let period = Duration::from_secs(number("refill_period_seconds")?);
+        let limit = Limit::per(value.get("name")?.as_str()?, number("refill_amount")?, period);
+        Some(limit.burst(number("capacity")?).to_string())
+    };
+    let limits: Option<Vec<_>> = value.as_array().and_then(|limits| limits.iter().map(limit).collect());
+    limits.map_or_else(|| value.to_string(), |limits| limits.join(" "))
 }
 
 fn value_of(value: &AttributeValue) -> Value {

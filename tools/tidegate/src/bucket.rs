@@ -94,7 +94,6 @@ fn shown(shard: Shard, item: Option<BucketItem>, now: EpochMillis) -> ShownShard
         (item.is_disabled, "disabled"),
         (item.is_soft, "has a soft limit"),
         (item.bypass_until.is_some_and(|until| until > now.get()), "admits all callers"),
-        (item.valid_until == Some(0), "the next acquire drops tokens above the capacity"),
     ] {
         if is_so {
             shown.notes.push(note.to_owned());
@@ -136,8 +135,9 @@ fn text(shards: &[ShownShard]) -> String {
     };
     for ShownShard { shard, holdings, expires, notes } in shards {
         let expires = expires.map_or_else(|| "never".to_owned(), EpochMillis::rfc3339);
-        for Holding { limit, available, capacity, full_in } in holdings {
-            let rest = [expires.clone(), notes.join("\n")];
+        for (place, Holding { limit, available, capacity, full_in }) in holdings.iter().enumerate() {
+            let notes = if place == 0 { notes.join("\n") } else { String::new() };
+            let rest = [expires.clone(), notes];
             rows.push(row(shard.to_string(), limit, *available, *capacity, *full_in, rest));
         }
         if holdings.is_empty() {
@@ -152,7 +152,7 @@ fn text(shards: &[ShownShard]) -> String {
             rows.push(row("all".to_owned(), limit, available, capacity, full_in, [const { String::new() }; 2]));
         }
     }
-    table(["shard", "limit", "holds", "capacity", "full in", "expires", "notes"], rows, 2).to_string()
+    table(["shard", "limit", "holds", "capacity", "full in", "expires", "notes"], rows, 2..5).to_string()
 }
 
 fn json_of(shards: &[ShownShard]) -> Value {

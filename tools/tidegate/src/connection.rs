@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use aws_config::{SdkConfig, retry::RetryConfig};
 use aws_sdk_dynamodb::Client;
 use tidegate::{BuildError, Limiter};
@@ -59,8 +59,7 @@ impl Connection {
         }
         limiter.build().await.map_err(|error| match error {
             BuildError::UnknownNamespace { .. } => {
-                let hint = format!("register it with `tidegate namespace register {}`", options.namespace);
-                anyhow::Error::from(error).context(hint)
+                anyhow!("{error}: register it with `tidegate namespace register {}`", options.namespace)
             }
             error => error.into(),
         })

@@ -83,7 +83,7 @@ fn shown(entities: &[Entity]) -> String {
         ]
     });
     let columns = ["id", "name", "parent", "cascade", "created", "metadata"];
-    table(columns, rows.collect(), columns.len()).to_string()
+    table(columns, rows.collect(), 0..0).to_string()
 }
 
 fn json_of(Entity { id, name, parent, cascades, metadata, created_at, .. }: &Entity) -> Value {

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use tidegate::{Limit, Limiter, ScopeLimits};
+use tidegate::{Limit, Limiter, Scope, ScopeLimits};
 
 use crate::{
     output::{Output, duration, table},
@@ -43,7 +43,7 @@ impl Action {
             Self::Get { scope } => {
                 let scope = scope.scope();
                 let configured = limits.get(scope.clone()).await?;
-                let configured = configured.with_context(|| format!("nothing is configured for {scope}"))?;
+                let configured = configured.with_context(|| nothing(&scope))?;
                 Ok(Output::new(shown(std::slice::from_ref(&configured)), json_of(&configured)))
             }
             Self::Set { scope, limits: new } => {
@@ -60,7 +60,7 @@ impl Action {
             Self::Delete { scope } => {
                 let scope = scope.scope();
                 let reached = limits.delete(scope.clone()).await?;
-                let reached = reached.with_context(|| format!("nothing is configured for {scope}"))?;
+                let reached = reached.with_context(|| nothing(&scope))?;
                 let text = format!("{scope} has no limits of its own any more: {}", scope::reached(reached));
                 Ok(Output::new(text, json!({"written": reached.written, "left": reached.left})))
             }
@@ -73,6 +73,10 @@ impl Action {
             }
         }
     }
+}
+
+fn nothing(scope: &Scope) -> String {
+    format!("nothing is configured for {scope} itself: `tidegate limits list` shows which scopes have limits")
 }
 
 fn shown(configured: &[ScopeLimits]) -> String {
@@ -100,7 +104,7 @@ fn shown(configured: &[ScopeLimits]) -> String {
         }
     }
     let columns = ["entity", "resource", "limit", "tokens", "per", "burst", "disabled"];
-    format!("{}{}", table(columns, rows, 3), notes.concat())
+    format!("{}{}", table(columns, rows, 3..6), notes.concat())
 }
 
 fn json_of(configured: &ScopeLimits) -> Value {

@@ -1,6 +1,6 @@
 //! What a command prints: a table for people, or JSON for programs.
 
-use std::{fmt::Display, time::Duration};
+use std::{fmt::Display, ops::RangeBounds, time::Duration};
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use serde_json::Value;
@@ -27,15 +27,19 @@ impl Output {
     }
 }
 
-/// A table with these columns. The columns from `numbers` on are aligned to the right.
-pub fn table<T: ToString>(columns: impl IntoIterator<Item = T>, rows: Vec<Vec<String>>, numbers: usize) -> Table {
+/// A table with these columns, of which some are numbers.
+pub fn table<T: ToString>(
+    columns: impl IntoIterator<Item = T>,
+    rows: Vec<Vec<String>>,
+    numbers: impl RangeBounds<usize>,
+) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header(columns.into_iter().map(|column| column.to_string()).collect::<Vec<_>>());
     for row in rows {
         table.add_row(row);
     }
-    for column in table.column_iter_mut().skip(numbers) {
+    for (_, column) in table.column_iter_mut().enumerate().filter(|(place, _)| numbers.contains(place)) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table

@@ -40,9 +40,9 @@ pub fn json_of(scope: &Scope) -> Value {
 /// How many bucket items a change has reached, for people.
 pub fn reached(Reached { written, left, .. }: Reached) -> String {
     let items = |count: usize| format!("{count} bucket item{}", if count == 1 { "" } else { "s" });
-    let mut text = format!("{} changed", items(written));
-    if left > 0 {
-        text.push_str(&format!("; {} left, because a schedule or a quota applies: use zae-limiter", items(left)));
-    }
-    text
+    let left = match left {
+        0 => String::new(),
+        left => format!("; {} left, because a schedule or a quota applies: use zae-limiter", items(left)),
+    };
+    format!("{} changed{left}", items(written))
 }

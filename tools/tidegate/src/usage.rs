@@ -79,7 +79,7 @@ fn shown(snapshots: &[UsageSnapshot], summary: &UsageSummary) -> String {
     rows.push(total.into_iter().chain(cells(summary.events, &summary.tokens)).collect());
     let overdrawn: Vec<_> =
         summary.overdrawn.iter().map(|(limit, times)| format!("\nsoft limit {limit}: {times} overdrafts")).collect();
-    format!("{}{}", table(columns, rows, 3), overdrawn.concat())
+    format!("{}{}", table(columns, rows, 3..), overdrawn.concat())
 }
 
 fn json_of(snapshot: &UsageSnapshot) -> Value {
