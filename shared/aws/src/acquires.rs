@@ -1,7 +1,7 @@
 //! Bucket items, as a client takes tokens from them and gives them back.
 //!
 //! An `ADD` is not idempotent, so the SDK must not send one again. Each write
-//! leaves its id in the attribute [`bucket::OPERATION`]. If a response is lost, [`Acquires::find`] reads the item and tells
+//! leaves its id in the attribute `#op`. If a response is lost, [`Acquires::find`] reads the item and tells
 //! whether the write happened.
 
 use std::{

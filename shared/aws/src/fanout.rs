@@ -143,11 +143,7 @@ impl Fanout {
     }
 
     /// Finds all bucket items of an entity, of a resource, or of both.
-    pub async fn find(
-        &self,
-        namespace: &Namespace<'_>,
-        scope: &Scope<'_>,
-    ) -> Result<Vec<BucketKey<'static>>, StoreError> {
+    async fn find(&self, namespace: &Namespace<'_>, scope: &Scope<'_>) -> Result<Vec<BucketKey<'static>>, StoreError> {
         let request = self.client.query().table_name(&self.table).projection_expression(PK);
         let (request, pk, prefix) = match (&scope.entity, &scope.resource) {
             (Some(entity), resource) => {

@@ -102,7 +102,7 @@ impl Limiter {
 }
 
 impl Entities<'_> {
-    /// Creates an entity.
+    /// Creates an entity. Create it before it takes tokens: a bucket that exists keeps the parent that it was created with.
     ///
     /// # Errors
     /// [`AdminError`] if an id is invalid, if the entity exists or is its own parent, or if the table cannot be written.

@@ -8,7 +8,7 @@
 //! computed from. It lowers `V` by what it takes, and by nothing else:
 //!
 //! - A limit that is not full keeps everything that it has accrued. The time of the last refill moves only to a moment
-//!   by which whole millitokens have accrued ([`refill`](crate::refill)); what has accrued since then is taken on account,
+//!   by which whole millitokens have accrued ([`refill`]); what has accrued since then is taken on account,
 //!   so the stored tokens may fall below zero.
 //! - A limit that is full forfeits what has accrued beyond its share, as it does when the clients refill it.
 //!

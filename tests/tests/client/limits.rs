@@ -99,6 +99,25 @@ async fn changes_leave_audit_events() -> anyhow::Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn events_name_the_principal() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let build = async |principal: &str| {
+        let client = scene.services.client(FaultyHttp::undisturbed());
+        Limiter::builder(client, &scene.services.table).principal(principal).build().await
+    };
+    let error = build("maria b").await.expect_err("no such name").to_string();
+    assert!(error.contains("principal") && error.contains(r#""maria b""#), "{error}");
+    for principal in ["maria@example.com", "arn:aws:iam::123456789012:user/Maria Brown"] {
+        let limiter = build(principal).await?;
+        let scope = Scope::resource(&principal[..3]);
+        limiter.limits().set(scope.clone(), [requests(1)]).await?;
+        let [event] = &limiter.audit_events(scope).await?[..] else { panic!("one event") };
+        assert_eq!(event.principal.as_deref(), Some(principal));
+    }
+    Ok(())
+}
+
 /// A replacement keeps what other clients have stored beside the limits, and what nobody knows yet.
 #[tokio::test]
 async fn a_replacement_keeps_everything_but_limits() -> anyhow::Result<()> {

@@ -58,11 +58,17 @@ impl Connection {
             limiter = limiter.principal(principal);
         }
         limiter.build().await.map_err(|error| match error {
-            BuildError::UnknownNamespace { .. } => {
-                anyhow!("{error}: register it with `tidegate namespace register {}`", options.namespace)
-            }
+            BuildError::UnknownNamespace { namespace, .. } => self.unknown_namespace(&namespace),
             error => error.into(),
         })
+    }
+
+    /// The error for a namespace that the table does not know.
+    pub fn unknown_namespace(&self, name: &str) -> anyhow::Error {
+        let table = &self.table;
+        anyhow!(
+            "namespace {name:?} is not registered in table {table:?}: `tidegate namespace register {name}` does that"
+        )
     }
 
     /// Says what to do about an error of AWS.
