@@ -10,7 +10,8 @@
 //! - A limit that is not full keeps everything that it has accrued. The time of the last refill moves only to a moment
 //!   by which whole millitokens have accrued ([`refill`]); what has accrued since then is taken on account,
 //!   so the stored tokens may fall below zero.
-//! - A limit that is full forfeits what has accrued beyond its share, as it does when the clients refill it.
+//! - A limit that is full forfeits what has accrued beyond its share, as it does when the clients refill it. If the time of
+//!   the last refill does not move, only limits that are taken from do so.
 //!
 //! # Example
 //!
@@ -275,7 +276,14 @@ fn take<'a>(state: &BucketState<'a>, mut taken: Amounts<'a>, now: EpochMillis) -
         let room = i128::from(share.capacity.get()) - i128::from(of.tokens.get());
         // The share is full at `now`, not at `until`: after the write, the rest of the time still accrues.
         let is_full = accrued(&share, elapsed) >= room;
-        let credit = if is_full { room - accrued_up(&share, rest) } else { accrued(&share, credited) };
+        let credit = if !is_full {
+            accrued(&share, credited)
+        } else if credited == 0 && taken.get() == 0 {
+            // Writes that leave the last refill where it is can follow from the same image. Each would forfeit the same.
+            room.min(0)
+        } else {
+            room - accrued_up(&share, rest)
+        };
         let at_least = if credit < 0 && !limit.is_write_units() {
             // Tokens that others have taken since are not forfeited, too.
             of.tokens.get()
