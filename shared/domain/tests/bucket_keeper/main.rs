@@ -8,6 +8,7 @@
 
 mod clients;
 mod histories;
+mod items;
 mod keeper;
 mod pressure;
 mod refills;
