@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
+mod examples;
 mod interleavings;
 #[path = "../bucket_keeper/items.rs"]
 mod items;

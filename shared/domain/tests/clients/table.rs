@@ -40,7 +40,7 @@ pub enum Rule {
     Reference,
     /// The time of the last refill moves neither back nor beyond the client's clock.
     Time,
-    /// What is given back fills a share, and no more.
+    /// A refill, and what is given back, fill a share and no more.
     Overfills,
     /// Tokens and consumption change together, but for refills.
     Conserves,
@@ -255,6 +255,10 @@ impl World {
         let late = if forfeits { seen.state.limits[limit].tokens.get() - was.tokens.get() } else { 0 };
         if new.available(now) <= left - old.scaled(late + 1) {
             self.fail(Rule::Keeps, what);
+        }
+        // The write removes the mark that asks to clamp the tokens.
+        if new.stored() > new.share() {
+            self.fail(Rule::Overfills, what);
         }
         let credited = i128::from(is.tokens.get() + is.consumed.get() - was.tokens.get() - was.consumed.get());
         if old.scaled(1) * credited > old.potential(now) - old.stored() {
