@@ -191,7 +191,7 @@ impl World {
             let change = take.changes[limit];
             now.terms == of.terms
                 && now.tokens <= of.tokens
-                && (change.taken.get() == 0 || now.tokens >= change.at_least)
+                && ((change.taken.get() == 0 && change.credit.get() >= 0) || now.tokens >= change.at_least)
         };
         state.last_refill == seen.state.last_refill
             && state.shards == seen.state.shards
