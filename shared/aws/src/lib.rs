@@ -71,7 +71,6 @@ pub mod processors;
 pub mod rates;
 #[cfg(feature = "functions")]
 pub mod redrive;
-#[cfg(feature = "functions")]
 pub mod registry;
 pub mod schema;
 #[cfg(feature = "functions")]

@@ -1,14 +1,18 @@
 //! Creates the bucket table and the token tables, for the embedded services and for tests. In an account,
 //! `template.yaml` or the clients' own stacks create them.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::{
     Client,
+    client::Waiters as _,
     error::{BuildError, SdkError},
     operation::{create_table::CreateTableError, update_time_to_live::UpdateTimeToLiveError},
     types::{
         AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, LocalSecondaryIndex,
         Projection, ProjectionType, ScalarAttributeType, StreamSpecification, StreamViewType, TimeToLiveSpecification,
     },
+    waiters::table_exists::WaitUntilTableExistsError,
 };
 
 use crate::schema::{
@@ -26,9 +30,14 @@ pub enum CreateError {
     Description(#[from] BuildError),
     #[error("the table could not be created")]
     Table(#[from] SdkError<CreateTableError>),
+    #[error("the table did not become active")]
+    Inactive(#[from] Box<WaitUntilTableExistsError>),
     #[error("time to live could not be enabled on the table")]
     TimeToLive(#[from] SdkError<UpdateTimeToLiveError>),
 }
+
+/// How long the creation of a table may take.
+const LONGEST_CREATION: Duration = Duration::from_mins(5);
 
 /// Whether this can be a table: a name, or an ARN.
 ///
@@ -98,7 +107,25 @@ pub async fn create(client: &Client, name: &str) -> Result<(), CreateError> {
         };
     }
     table.send().await?;
+    // Time to live can be enabled on an active table only.
+    client.wait_until_table_exists().table_name(name).wait(LONGEST_CREATION).await.map_err(Box::new)?;
     expire_by(client, name, TTL).await
+}
+
+/// Creates the bucket table unless it exists, and waits until it can be used.
+pub async fn ensure(client: &Client, name: &str) -> Result<(), CreateError> {
+    let exists = |error: &SdkError<CreateTableError>| {
+        error.as_service_error().is_some_and(CreateTableError::is_resource_in_use_exception)
+    };
+    match create(client, name).await {
+        Err(CreateError::Table(error)) if exists(&error) => {
+            client.wait_until_table_exists().table_name(name).wait(LONGEST_CREATION).await.map_err(Box::new)?;
+            // Whoever created it may have failed before this. It fails where time to live is enabled already.
+            drop(expire_by(client, name, TTL).await);
+            Ok(())
+        }
+        created => created,
+    }
 }
 
 /// Creates the token tables, with their indexes and their TTL.

@@ -11,18 +11,18 @@ use std::{
 use quick_cache::sync::Cache;
 use tidegate_aws::{
     buckets::Consistency,
-    configurations::{Configurations, Configured},
+    configurations::Configured,
     error::StoreError,
 };
 use tidegate_domain::{bucket::Namespace, configuration::Scope};
 
-use crate::{clock::Clock, core::Name};
+use crate::{clock::Clock, core::Name, store::Store};
 
 /// How many configurations are remembered.
 const CAPACITY: usize = 100_000;
 
 pub(crate) struct ConfigurationCache {
-    store: Configurations,
+    store: Store,
     namespace: Namespace<'static>,
     lifetime: Duration,
     clock: Clock,
@@ -43,7 +43,7 @@ const RECENT: Duration = Duration::from_secs(1);
 
 impl ConfigurationCache {
     pub(crate) fn new(
-        store: Configurations,
+        store: Store,
         namespace: Namespace<'static>,
         lifetime: Duration,
         clock: Clock,
@@ -99,7 +99,7 @@ impl ConfigurationCache {
 
     async fn read(&self, name: &Name, consistency: Consistency) -> Result<Entry, StoreError> {
         let read_at = self.clock.moment().elapsed;
-        let read = self.store.read_with(&self.namespace, &name.entity, &name.resource, consistency).await?;
+        let read = self.store.configured(&self.namespace, name, consistency).await?;
         Ok(Entry { configured: Arc::new(read), read_at, is_refreshing: Arc::default() })
     }
 }

@@ -64,12 +64,12 @@ async fn check_one(
     let now = moment.now;
     let key = core.key(bucket, Shard::ZERO);
     let configured = core.configurations.get(&bucket.name).await?;
-    let mut items = core.within(core.acquires.find_all(&key, 0..bucket.count())).await?;
+    let mut items = core.within(core.store.find_all(&key, 0..bucket.count())).await?;
     if let Some(zero) = items.get(&Shard::ZERO) {
         let read = bucket.count();
         bucket.observe(Shard::ZERO, zero.clone(), moment);
         if bucket.count() > read {
-            items.extend(core.within(core.acquires.find_all(&key, read..bucket.count())).await?);
+            items.extend(core.within(core.store.find_all(&key, read..bucket.count())).await?);
         }
     }
     items.retain(|shard, _| shard.get() < bucket.count());

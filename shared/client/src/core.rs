@@ -9,11 +9,7 @@ use std::{
 };
 
 use quick_cache::sync::Cache;
-use tidegate_aws::{
-    acquires::{Acquires, SpeculativeWrite},
-    buckets::Buckets,
-    error::StoreError,
-};
+use tidegate_aws::{acquires::SpeculativeWrite, error::StoreError};
 use tidegate_domain::bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard};
 use tokio::{runtime::Handle, sync::Notify};
 
@@ -24,6 +20,7 @@ use crate::{
     clock::{Clock, Moment},
     error::{AcquireError, InvalidRequest, Unavailable},
     names,
+    store::Store,
 };
 
 /// The buckets of which a limiter remembers something.
@@ -36,8 +33,7 @@ const BACKOFF: Duration = Duration::from_millis(10);
 const CALL: Duration = Duration::from_secs(5);
 
 pub(crate) struct Core {
-    pub(crate) acquires: Acquires,
-    pub(crate) buckets: Buckets,
+    pub(crate) store: Store,
     pub(crate) configurations: ConfigurationCache,
     pub(crate) administration: Administration,
     pub(crate) namespace: Namespace<'static>,
@@ -66,8 +62,7 @@ impl Name {
 
 impl Core {
     pub(crate) fn new(
-        acquires: Acquires,
-        buckets: Buckets,
+        store: Store,
         configurations: ConfigurationCache,
         administration: Administration,
         namespace: Namespace<'static>,
@@ -75,8 +70,7 @@ impl Core {
         runtime: Handle,
     ) -> Self {
         Self {
-            acquires,
-            buckets,
+            store,
             configurations,
             administration,
             namespace,

@@ -8,6 +8,8 @@ use tidegate_domain::{
     tokens::Millitokens,
 };
 
+use crate::limit::InvalidLimit;
+
 /// Why an acquire got no lease.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -170,8 +172,11 @@ pub enum BuildError {
     /// A setting is wrong.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
-    /// The table could not be read.
-    #[error("table {table:?} could not be read: {source}")]
+    /// A limit of a limiter in memory is wrong.
+    #[error(transparent)]
+    InvalidLimit(#[from] InvalidLimit),
+    /// The table could not be read or created.
+    #[error("table {table:?} cannot be used: {source}")]
     Table {
         /// The table.
         table: String,

@@ -55,7 +55,7 @@ impl Writer {
         for attempt in 1..=ATTEMPTS {
             let moment = self.core.moment();
             let Some(seen) = self.bucket.seen(self.shard) else {
-                match self.core.acquires.find(&self.key).await? {
+                match self.core.store.find(&self.key).await? {
                     Some(item) => drop(self.bucket.observe(self.shard, item, moment)),
                     // The bucket has expired, and is full when it is created again.
                     None => return Ok(left_out),
@@ -75,7 +75,7 @@ impl Writer {
             }
             let adjustments: Vec<_> = sums.iter().map(|(limit, sum)| adjustment(&seen, limit, *sum)).collect();
             let id = self.core.operation_id();
-            match self.core.acquires.adjust(&self.key, &adjustments, operation(&id, 1, moment.now)).await {
+            match self.core.store.adjust(&self.key, &adjustments, operation(&id, 1, moment.now)).await {
                 Ok(Written::Applied(item)) => {
                     match item {
                         Some(item) => drop(self.bucket.observe(self.shard, item, moment)),

@@ -202,7 +202,7 @@ impl Writer {
                 let write = self.core.speculative_write(&sums.keys().cloned().collect::<Vec<_>>());
                 let amounts: Vec<_> = sums.into_values().collect();
                 let operation = operation(&id, requests.len(), moment.now);
-                let written = self.core.acquires.speculate(&self.key, &write, &amounts, operation).await;
+                let written = self.core.store.speculate(&self.key, &write, &amounts, operation).await;
                 progress.is_fresh = true;
                 if let Ok(Written::Refused(Some(item))) = written {
                     let seen = self.bucket.observe(self.shard, item, moment);
@@ -226,7 +226,7 @@ impl Writer {
                 let count = is_granted.iter().filter(|is_granted| **is_granted).count();
                 let seen = SeenShard { key: self.key.clone(), item: &seen.item, state, take, renewal };
                 progress.is_fresh = true;
-                (self.core.acquires.take(&seen, operation(&id, count, moment.now)).await, is_granted)
+                (self.core.store.take(&seen, operation(&id, count, moment.now)).await, is_granted)
             }
             Call::None(outcomes) => {
                 let Some((seen, state)) = seen.as_deref().zip(state) else { return Ok(()) };
@@ -297,7 +297,7 @@ impl Writer {
     /// Reads the item of a write whose response was lost. Returns it if the write has happened; `None` if it has not, or
     /// if that cannot be known, because another writer of this crate has left its id since.
     pub(crate) async fn find_written(&self, id: &str) -> Option<BucketItem> {
-        match tokio::time::timeout(FIND, self.core.acquires.find(&self.key)).await {
+        match tokio::time::timeout(FIND, self.core.store.find(&self.key)).await {
             Ok(Ok(item)) => item.filter(|item| item.operation.as_deref() == Some(id)),
             Ok(Err(error)) => {
                 tracing::warn!(%error, "the outcome of a write could not be read");

@@ -61,10 +61,13 @@ mod lease;
 mod limit;
 mod limiter;
 mod limits;
+#[cfg(feature = "test-util")]
+mod memory;
 mod names;
 mod scope;
 mod several;
 mod shards;
+mod store;
 mod switches;
 mod terms;
 #[cfg(feature = "tower")]

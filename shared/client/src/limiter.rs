@@ -7,8 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "test-util")]
+use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
 use aws_sdk_dynamodb::{Client, config::timeout::TimeoutConfig};
-use tidegate_aws::{acquires::Acquires, buckets::Buckets, configurations::Configurations, namespaces::Namespaces};
+use tidegate_aws::{error::StoreError, namespaces::Namespaces, registry::Registry};
+use tidegate_domain::bucket::Namespace;
 use tokio::runtime::Handle;
 
 use crate::{
@@ -17,10 +20,13 @@ use crate::{
     cache::ConfigurationCache,
     clock::Clock,
     core::Core,
-    error::{BuildError, ScopeError},
+    error::{AcquireError, BuildError, ScopeError, Unavailable},
     lease::Lease,
     names,
+    store::Store,
 };
+#[cfg(feature = "test-util")]
+use crate::{limit::Limit, memory::Memory};
 
 /// For how long a configuration is remembered, as by other clients.
 const CONFIGURATION_LIFETIME: Duration = Duration::from_mins(1);
@@ -54,8 +60,7 @@ pub enum OnUnavailable {
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens before `build`"]
 pub struct LimiterBuilder {
-    client: Client,
-    table: String,
+    place: Place,
     namespace: String,
     principal: Option<String>,
     on_unavailable: OnUnavailable,
@@ -63,18 +68,56 @@ pub struct LimiterBuilder {
     clock: Clock,
 }
 
+/// Where the buckets are.
+#[derive(Clone, Debug)]
+enum Place {
+    /// In a table. The namespace `is_created` if it is missing.
+    Table { client: Client, table: String, is_created: bool },
+    #[cfg(feature = "test-util")]
+    Memory { limits: Vec<Limit> },
+}
+
 impl Limiter {
     /// Starts to build a limiter for a table, by its name or ARN.
     pub fn builder(client: Client, table: impl Into<String>) -> LimiterBuilder {
-        LimiterBuilder {
-            client,
-            table: table.into(),
-            namespace: "default".to_owned(),
-            principal: None,
-            on_unavailable: OnUnavailable::default(),
-            configuration_lifetime: CONFIGURATION_LIFETIME,
-            clock: Clock::System(Instant::now()),
-        }
+        LimiterBuilder::new(Place::Table { client, table: table.into(), is_created: false })
+    }
+
+    /// Starts to build a limiter whose buckets are in this process, for tests of applications. All entities have these
+    /// limits on all resources. Administration fails with [`AdminError::Unavailable`](crate::AdminError::Unavailable).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tidegate::{Limit, Limiter, ManualClock};
+    ///
+    /// let clock = ManualClock::new(1_767_225_600_000);
+    /// let limiter = Limiter::in_memory([Limit::per_second("requests", 1)]).clock(clock.clone()).build().await?;
+    /// assert!(limiter.acquire("key-1", "api").take("requests", 1).await.is_ok());
+    /// assert!(limiter.acquire("key-1", "api").take("requests", 1).await.is_err());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(limiter.acquire("key-1", "api").take("requests", 1).await.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "test-util")]
+    pub fn in_memory(limits: impl IntoIterator<Item = Limit>) -> LimiterBuilder {
+        LimiterBuilder::new(Place::Memory { limits: limits.into_iter().collect() })
+    }
+
+    /// Creates the bucket table if it does not exist, for tests and small set-ups: on demand, with all indexes, a stream
+    /// and time to live. [`sam deploy`](https://github.com/aws/aws-sam-cli) creates it together with the functions.
+    ///
+    /// Calls that need the table can be made when this returns.
+    ///
+    /// # Errors
+    /// [`BuildError::Table`] if the table cannot be created.
+    pub async fn create_table(client: &Client, table: &str) -> Result<(), BuildError> {
+        let failed = |source: AcquireError| BuildError::Table { table: table.to_owned(), source: Box::new(source) };
+        tidegate_aws::table::ensure(client, table).await.map_err(|error| failed(Unavailable::new(error).into()))?;
+        Registry::new(client.clone(), table).enter_version(false).await.map_err(|error| failed(error.into()))?;
+        Ok(())
     }
 
     /// Starts a request for tokens of an entity on a resource. Await the builder to send it.
@@ -133,6 +176,25 @@ impl Limiter {
 }
 
 impl LimiterBuilder {
+    fn new(place: Place) -> Self {
+        Self {
+            place,
+            namespace: "default".to_owned(),
+            principal: None,
+            on_unavailable: OnUnavailable::default(),
+            configuration_lifetime: CONFIGURATION_LIFETIME,
+            clock: Clock::System(Instant::now()),
+        }
+    }
+
+    /// Registers the namespace if the table does not have it.
+    pub fn create_namespace(mut self) -> Self {
+        if let Place::Table { is_created, .. } = &mut self.place {
+            *is_created = true;
+        }
+        self
+    }
+
     /// Selects the namespace by its name. The default is `default`.
     pub fn namespace(mut self, name: impl Into<String>) -> Self {
         self.namespace = name.into();
@@ -172,26 +234,53 @@ impl LimiterBuilder {
     /// # Errors
     /// [`BuildError`] if the principal is invalid, or if the table does not know the namespace or cannot be read.
     pub async fn build(self) -> Result<Limiter, BuildError> {
-        let Self { client, table, namespace, principal, on_unavailable, configuration_lifetime, clock } = self;
+        let Self { place, namespace, principal, on_unavailable, configuration_lifetime, clock } = self;
         principal.as_deref().map(names::principal).transpose()?;
-        let client = with_timeouts(&client);
-        let namespaces = Namespaces::new(client.clone(), table.clone());
-        let found = namespaces.find(&namespace).await;
-        let found = found.map_err(|error| BuildError::Table { table: table.clone(), source: Box::new(error.into()) })?;
-        let Some(namespace) = found else { return Err(BuildError::UnknownNamespace { namespace, table }) };
-        let configurations = Configurations::new(client.clone(), table.clone());
-        let administration = Administration::new(&client, &table, principal);
+        let (store, client, table, namespace) = match place {
+            Place::Table { client, table, is_created } => {
+                let client = with_timeouts(&client);
+                let namespace = find_namespace(&client, &table, namespace, is_created, &clock).await?;
+                (Store::table(&client, &table), client, table, namespace)
+            }
+            #[cfg(feature = "test-util")]
+            Place::Memory { limits } => {
+                let limits = limits.iter().map(Limit::checked).collect::<Result<_, _>>()?;
+                let unknown = BuildError::UnknownNamespace { namespace: namespace.clone(), table: String::new() };
+                let namespace = Namespace::new(namespace).map_err(|_| unknown)?;
+                // Administration needs a table: without a region, every call fails.
+                let nowhere = Client::from_conf(Config::builder().behavior_version(BehaviorVersion::latest()).build());
+                (Store::Memory(Memory::new(limits)), nowhere, String::new(), namespace)
+            }
+        };
         let core = Core::new(
-            Acquires::new(client.clone(), table.clone()),
-            Buckets::new(client, table),
-            ConfigurationCache::new(configurations, namespace.clone(), configuration_lifetime, clock.clone()),
-            administration,
+            store.clone(),
+            ConfigurationCache::new(store, namespace.clone(), configuration_lifetime, clock.clone()),
+            Administration::new(&client, &table, principal),
             namespace,
             clock,
             Handle::current(),
         );
         Ok(Limiter { core: Arc::new(core), on_unavailable })
     }
+}
+
+/// Reads the id of a namespace, and registers its name if `is_created`.
+async fn find_namespace(
+    client: &Client,
+    table: &str,
+    name: String,
+    is_created: bool,
+    clock: &Clock,
+) -> Result<Namespace<'static>, BuildError> {
+    let namespaces = Namespaces::new(client.clone(), table);
+    let found = if is_created {
+        namespaces.register(&name, clock.moment().now).await.map(Some)
+    } else {
+        namespaces.find(&name).await
+    };
+    let unreadable = |error: StoreError| BuildError::Table { table: table.to_owned(), source: Box::new(error.into()) };
+    let unknown = || BuildError::UnknownNamespace { namespace: name.clone(), table: table.to_owned() };
+    found.map_err(unreadable)?.ok_or_else(unknown)
 }
 
 /// A client whose calls end. The SDK sets a timeout for connecting only, so a lost connection would block a bucket.

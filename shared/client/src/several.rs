@@ -82,7 +82,7 @@ impl Request {
     /// Reads all shards; `None` if there is no bucket.
     async fn read(&self, moment: Moment) -> Result<Option<BTreeMap<Shard, BucketItem>>, AcquireError> {
         let key = self.core.key(&self.bucket, Shard::ZERO);
-        let mut items = self.core.within(self.core.acquires.find_all(&key, 0..self.bucket.count())).await?;
+        let mut items = self.core.within(self.core.store.find_all(&key, 0..self.bucket.count())).await?;
         let Some(zero) = items.get(&Shard::ZERO).cloned() else {
             self.bucket.forget(Shard::ZERO);
             return Ok(None);
@@ -118,7 +118,7 @@ impl Request {
             return Err(Stop::Failed(refusal(&self.bucket, &shortages, DecidedBy::Store)));
         };
         let id = self.core.operation_id();
-        let taken = self.core.acquires.take_together(&takes, operation(&id, 1, moment.now));
+        let taken = self.core.store.take_together(&takes, operation(&id, 1, moment.now));
         match self.core.within(taken).await.map_err(Stop::Failed)? {
             WriteOutcome::Written => {
                 let parent = items[&Shard::ZERO].owner.cascades_to();

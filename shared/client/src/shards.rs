@@ -2,7 +2,7 @@
 //!
 //! A new shard takes a part of the tokens of another one, in one transaction, so no token is created.
 
-use tidegate_aws::buckets::{Consistency, Shards, WriteOutcome};
+use tidegate_aws::buckets::{Shards, WriteOutcome};
 use tidegate_domain::{bucket::Shard, split};
 
 use crate::{
@@ -45,7 +45,7 @@ impl Writer {
                 plan.splits.retain(|split| split.donor == self.shard || split.targets.contains(&self.shard));
                 plan.raises.clear();
                 if !plan.splits.is_empty() {
-                    let increased = self.core.within(self.core.buckets.increase_shards(&self.key, &shards, &plan));
+                    let increased = self.core.within(self.core.store.increase_shards(&self.key, &shards, &plan));
                     increased.await.map_err(Stop::Failed)?;
                 }
             }
@@ -58,7 +58,7 @@ impl Writer {
     async fn settle_all(&self, shards: impl Iterator<Item = Shard>) -> Result<(), Stop> {
         for shard in shards {
             let writer = Self::new(&self.core, &self.bucket, shard);
-            let Some(item) = self.core.acquires.find(&writer.key).await.map_err(Stop::failed)? else { continue };
+            let Some(item) = self.core.store.find(&writer.key).await.map_err(Stop::failed)? else { continue };
             if let Some(obstacle) = self.bucket.obstacle(&item) {
                 return Err(Stop::Failed(obstacle));
             }
@@ -90,7 +90,7 @@ async fn try_double(core: &Core, bucket: &Bucket, seen: u32) -> Result<(), Acqui
     let Some(doubled) = zero.shards.doubled().filter(|doubled| doubled.get() <= MAX_SHARDS) else { return Ok(()) };
     if let Some(plan) = split::plan(&shards.states, doubled) {
         let key = core.key(bucket, Shard::ZERO);
-        if core.within(core.buckets.increase_shards(&key, &shards, &plan)).await? == WriteOutcome::Written {
+        if core.within(core.store.increase_shards(&key, &shards, &plan)).await? == WriteOutcome::Written {
             bucket.learn(doubled);
         }
     }
@@ -99,5 +99,5 @@ async fn try_double(core: &Core, bucket: &Bucket, seen: u32) -> Result<(), Acqui
 
 async fn read(core: &Core, bucket: &Bucket, count: u32) -> Result<Shards, AcquireError> {
     let key = core.key(bucket, Shard::ZERO);
-    core.within(core.buckets.read(&key, 0..count, Consistency::Strong)).await
+    core.within(core.store.read(&key, 0..count)).await
 }

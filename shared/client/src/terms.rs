@@ -136,7 +136,7 @@ impl Writer {
 
     /// Writes what is configured to the item, if it differs.
     async fn align_with(&self, limits: &BTreeMap<Limit<'static>, Terms>) -> Result<(), Stop> {
-        let found = self.core.acquires.find(&self.key).await.map_err(Stop::failed)?;
+        let found = self.core.store.find(&self.key).await.map_err(Stop::failed)?;
         let Some((item, state)) = found.as_ref().and_then(|item| Some((item, plain(item)?))) else { return Ok(()) };
         let terms = changed_terms(state, limits);
         if terms.is_empty() {
@@ -156,7 +156,7 @@ impl Writer {
             // An alignment does not clamp the tokens.
             return self.settle(item, state).await;
         }
-        self.core.buckets.align(&self.key, state, &alignment).await.map_err(Stop::failed)?;
+        self.core.store.align(&self.key, state, &alignment).await.map_err(Stop::failed)?;
         self.look().await
     }
 
@@ -169,7 +169,7 @@ impl Writer {
             let seen = SeenShard { key: self.key.clone(), item, state, take, renewal };
             let id = self.core.operation_id();
             // Whatever becomes of it, the item is looked at again.
-            drop(self.core.acquires.take(&seen, operation(&id, 1, moment.now)).await);
+            drop(self.core.store.take(&seen, operation(&id, 1, moment.now)).await);
         }
         self.look().await
     }
@@ -177,7 +177,7 @@ impl Writer {
     /// Reads the item.
     pub(crate) async fn look(&self) -> Result<(), Stop> {
         let moment = self.core.moment();
-        match self.core.acquires.find(&self.key).await.map_err(Stop::failed)? {
+        match self.core.store.find(&self.key).await.map_err(Stop::failed)? {
             Some(item) => drop(self.bucket.observe(self.shard, item, moment)),
             None => self.bucket.forget(self.shard),
         }
@@ -212,7 +212,7 @@ impl Writer {
             });
         }
         let id = self.core.operation_id();
-        let completed = self.core.acquires.complete(&self.key, &state, &configured, operation(&id, 1, moment.now));
+        let completed = self.core.store.complete(&self.key, &state, &configured, operation(&id, 1, moment.now));
         // Whatever becomes of it, the item is looked at again.
         drop(completed.await);
         self.look().await
@@ -256,7 +256,7 @@ impl Writer {
         let id = self.core.operation_id();
         let state = take.applied_to(state);
         let operation = operation(&id, count, moment.now);
-        let created = self.core.acquires.create(&self.key, &state, &configured, operation).await;
+        let created = self.core.store.create(&self.key, &state, &configured, operation).await;
         Box::pin(self.conclude(requests, &is_granted, created, &id, moment)).await
     }
 }
