@@ -11,7 +11,7 @@ use tidegate_domain::{
 
 use crate::{
     items::{Amounts, State},
-    table::{Adjustment, Item, World},
+    table::{Adjustment, Item, Rule, World},
 };
 
 /// For how long a denial follows from an image, in milliseconds.
@@ -63,6 +63,18 @@ impl Write {
             Self::Take(..) => "take",
             Self::Adjust(..) => "adjustment",
             Self::Split(..) => "split",
+        }
+    }
+
+    /// Whether the write follows from the items as they are.
+    fn is_current(&self, world: &World) -> bool {
+        let is_seen = |shard: &Shard, state: &State| world.items[shard].state == *state;
+        match self {
+            Self::Take(takes, _) => takes
+                .iter()
+                .all(|(shard, seen, _)| is_seen(shard, &seen.state) && world.items[shard].has_vu == seen.has_vu),
+            Self::Adjust(shard, seen, _) => is_seen(shard, seen),
+            Self::Speculate(..) | Self::Split(..) => false,
         }
     }
 
@@ -255,7 +267,11 @@ impl RustClient {
             self.call = Some(call);
             return Some(late);
         }
+        let is_current = write.is_current(world);
         let is_written = write.apply(world, *operation);
+        if is_current && !is_written {
+            world.fail(Rule::Progress, write);
+        }
         if is_written {
             self.written.push(write.kind());
         }

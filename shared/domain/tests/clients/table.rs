@@ -46,6 +46,8 @@ pub enum Rule {
     Conserves,
     /// A Python client grants too much for a reason that is not among [`Fault`].
     Python,
+    /// A write that follows from the item as it is meets its conditions.
+    Progress,
     /// A client waits as long as it is told, and is then granted.
     Waits,
 }
