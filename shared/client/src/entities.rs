@@ -101,12 +101,13 @@ impl Limiter {
     }
 }
 
+// The methods take the handle by value, so that their futures outlive it.
 impl Entities<'_> {
     /// Creates an entity. Create it before it takes tokens: a bucket that exists keeps the parent that it was created with.
     ///
     /// # Errors
     /// [`AdminError`] if an id is invalid, if the entity exists or is its own parent, or if the table cannot be written.
-    pub async fn create(&self, entity: NewEntity) -> Result<Entity, AdminError> {
+    pub async fn create(self, entity: NewEntity) -> Result<Entity, AdminError> {
         let core = &self.limiter.core;
         let mut item = entity.item;
         let id = names::entity(&item.id)?;
@@ -137,7 +138,7 @@ impl Entities<'_> {
     ///
     /// # Errors
     /// [`AdminError`] if the id is invalid, or the table cannot be read.
-    pub async fn get(&self, id: &str) -> Result<Option<Entity>, AdminError> {
+    pub async fn get(self, id: &str) -> Result<Option<Entity>, AdminError> {
         let core = &self.limiter.core;
         let found = core.administration.entities.get(&core.namespace, &names::entity(id)?).await;
         Ok(found.map_err(Unavailable::new)?.map(Entity::from))
@@ -147,7 +148,7 @@ impl Entities<'_> {
     ///
     /// # Errors
     /// [`AdminError`] if the id is invalid, or the table cannot be read.
-    pub async fn children(&self, parent: &str) -> Result<Vec<Entity>, AdminError> {
+    pub async fn children(self, parent: &str) -> Result<Vec<Entity>, AdminError> {
         let core = &self.limiter.core;
         let found = core.administration.entities.children(&core.namespace, &names::entity(parent)?).await;
         Ok(found.map_err(Unavailable::new)?.into_iter().map(Entity::from).collect())
@@ -159,7 +160,7 @@ impl Entities<'_> {
     /// # Errors
     /// [`AdminError`] if the id is invalid, or the table cannot be written. The same call can be made again, and deletes
     /// what is left.
-    pub async fn delete(&self, id: &str) -> Result<usize, AdminError> {
+    pub async fn delete(self, id: &str) -> Result<usize, AdminError> {
         let core = &self.limiter.core;
         let id = names::entity(id)?;
         let deleted = core.administration.entities.delete(&core.namespace, &id).await.map_err(Unavailable::new)?;

@@ -56,12 +56,13 @@ impl Limiter {
     }
 }
 
+// The methods take the handle by value, so that their futures outlive it.
 impl Limits<'_> {
     /// Reads what is configured in a scope itself, whatever less specific scopes say. Returns `None` if nothing is.
     ///
     /// # Errors
     /// [`AdminError`] if a name is invalid, or the table cannot be read.
-    pub async fn get(&self, scope: Scope) -> Result<Option<ScopeLimits>, AdminError> {
+    pub async fn get(self, scope: Scope) -> Result<Option<ScopeLimits>, AdminError> {
         let core = &self.limiter.core;
         let found = core.administration.limits.find(&core.namespace, &scope.checked()?).await;
         Ok(found.map_err(Unavailable::new)?.map(|configured| ScopeLimits::new(scope, configured)))
@@ -75,7 +76,7 @@ impl Limits<'_> {
     ///
     /// # Errors
     /// [`AdminError`] if a name or a limit is invalid, or the table cannot be written. The same call can be made again.
-    pub async fn set(&self, scope: Scope, limits: impl IntoIterator<Item = Limit>) -> Result<Reached, AdminError> {
+    pub async fn set(self, scope: Scope, limits: impl IntoIterator<Item = Limit>) -> Result<Reached, AdminError> {
         let core = &self.limiter.core;
         let checked = scope.checked()?;
         let mut terms = BTreeMap::new();
@@ -112,7 +113,7 @@ impl Limits<'_> {
     ///
     /// # Errors
     /// [`AdminError`] if a name is invalid, or the table cannot be written. The same call can be made again.
-    pub async fn delete(&self, scope: Scope) -> Result<Option<Reached>, AdminError> {
+    pub async fn delete(self, scope: Scope) -> Result<Option<Reached>, AdminError> {
         let core = &self.limiter.core;
         let checked = scope.checked()?;
         let deleted = core.administration.limits.delete(&core.namespace, &checked).await.map_err(Unavailable::new)?;
@@ -141,7 +142,7 @@ impl Limits<'_> {
     ///
     /// # Errors
     /// [`AdminError`] if the table cannot be read.
-    pub async fn list(&self) -> Result<Vec<ScopeLimits>, AdminError> {
+    pub async fn list(self) -> Result<Vec<ScopeLimits>, AdminError> {
         let core = &self.limiter.core;
         let listed = core.administration.limits.list(&core.namespace).await.map_err(Unavailable::new)?;
         Ok(listed.into_iter().map(|(scope, configured)| ScopeLimits::new(Scope::of(&scope), configured)).collect())

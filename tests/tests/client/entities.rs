@@ -2,6 +2,7 @@
 
 use tidegate::{NewEntity, Scope};
 use tidegate_tests::client::prelude::*;
+use tokio::sync::mpsc;
 
 use crate::stored::{counts, events, plain, spread, table};
 
@@ -134,12 +135,17 @@ async fn a_deleted_entity_leaves_audit_events_only() -> anyhow::Result<()> {
     let own = async || anyhow::Ok(table(&scene).await?.into_keys().filter(|key| key.contains(&format!("#{ENTITY}"))));
 
     // The first attempt ends half way.
-    let calls = AtomicUsize::new(0);
+    let (calls, (hang, mut hangs)) = (AtomicUsize::new(0), mpsc::unbounded_channel());
     scene.http.on_call(move |operation, _| {
-        (operation == "BatchWriteItem" && calls.fetch_add(1, Ordering::Relaxed) == 2).then_some(Fault::Hang)
+        let is_third = operation == "BatchWriteItem" && calls.fetch_add(1, Ordering::Relaxed) == 2;
+        // Fails when the test has ended.
+        let _ = is_third.then(|| hang.send(()));
+        is_third.then_some(Fault::Hang)
     });
-    let cut = tokio::time::timeout(Duration::from_millis(900), scene.limiter.entities().delete(ENTITY)).await;
-    assert!(cut.is_err(), "{cut:?}");
+    tokio::select! {
+        deleted = scene.limiter.entities().delete(ENTITY) => panic!("{deleted:?} before the third call"),
+        _ = hangs.recv() => {}
+    }
     assert!(own().await?.any(|key| key.ends_with("#META")), "what leads to other items is deleted last");
     scene.http.on_call(|_, _| None);
     let deleted = scene.limiter.entities().delete(ENTITY).await?;

@@ -110,10 +110,9 @@ async fn two_sets_at_once_do_not_mix() -> anyhow::Result<()> {
     let other = another(&scene).await?;
     let scope = || Scope::entity(ENTITY).on(RESOURCE);
     let two = || [Limit::per_minute("tokens", 1), Limit::per_minute("images", 1)];
-    let (ours, theirs) = (scene.limiter.limits(), other.limits());
     for _ in 0..10 {
-        try_join!(ours.set(scope(), limit(1)), theirs.set(scope(), two()))?;
-        let configured = theirs.get(scope()).await?.context("limits")?;
+        try_join!(scene.limiter.limits().set(scope(), limit(1)), other.limits().set(scope(), two()))?;
+        let configured = other.limits().get(scope()).await?.context("limits")?;
         let names: Vec<_> = configured.limits.iter().map(Limit::name).collect();
         assert!(names == ["requests"] || names == ["images", "tokens"], "{names:?}");
         scene.limiter.limits().delete(scope()).await?;
