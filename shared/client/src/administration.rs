@@ -54,6 +54,14 @@ pub enum AdminError {
     /// A usage query names neither an entity nor a resource.
     #[error("the usage of a whole namespace cannot be read: name an entity or a resource")]
     NoSubject,
+    /// A usage query's range of time ends before it begins.
+    #[error("no usage can be read from {from} to {to}: the range ends before it begins")]
+    InvalidRange {
+        /// The beginning, as RFC 3339 writes it.
+        from: String,
+        /// The end.
+        to: String,
+    },
     /// The configuration was written, but not all buckets have it. The same call, made again, writes the rest.
     #[error("the configuration was written, but only {} bucket items have it: make the same call again", reached.written)]
     Incomplete {

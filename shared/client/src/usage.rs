@@ -109,11 +109,18 @@ impl Usage<'_> {
     /// outside the range are dropped.
     ///
     /// # Errors
-    /// [`AdminError`] if a name is invalid, if there is neither an entity nor a resource, or if the table cannot be read.
+    /// [`AdminError`] if a name is invalid, if there is neither an entity nor a resource, if the range ends before it
+    /// begins, or if the table cannot be read.
     pub async fn snapshots(&self) -> Result<Vec<UsageSnapshot>, AdminError> {
         let core = &self.limiter.core;
         let entity = self.scope.entity_id().map(names::entity).transpose()?;
         let resource = self.scope.resource_name().map(names::resource).transpose()?;
+        let (from, to) = (self.from.map(next_second), self.to.map(next_second));
+        if let (Some(from), Some(to)) = (&from, &to)
+            && from > to
+        {
+            return Err(AdminError::InvalidRange { from: from.clone(), to: to.clone() });
+        }
         let query = UsageQuery {
             subject: match (&entity, &resource) {
                 (Some(entity), resource) => UsageSubject::Entity(entity, resource.as_ref()),
@@ -121,8 +128,8 @@ impl Usage<'_> {
                 (None, None) => return Err(AdminError::NoSubject),
             },
             window: self.window,
-            from: self.from.map(next_second),
-            to: self.to.map(next_second),
+            from,
+            to,
         };
         let read = core.administration.usage.read(&core.namespace, &query).await.map_err(Unavailable::new)?;
         Ok(read.into_iter().map(UsageSnapshot::from).collect())

@@ -1,6 +1,9 @@
 //! Entities, their parents and children.
 
+use axum::{Router, http::HeaderMap, routing::post};
 use tidegate::{NewEntity, Scope};
+use tidegate_aws::client;
+use tidegate_sandbox::loopback::LoopbackServer;
 use tidegate_tests::client::prelude::*;
 use tokio::sync::mpsc;
 
@@ -160,5 +163,47 @@ async fn a_deleted_entity_leaves_audit_events_only() -> anyhow::Result<()> {
     assert_eq!(deletions[0]["details"], json!({"records_deleted": deleted, "complete": true}));
     // The entity can take tokens again.
     let _lease = scene.acquire(1).await?;
+    Ok(())
+}
+
+/// A table with five items of an entity, which leaves some deletions of each call unprocessed: all but two.
+async fn busy_table(deletions: mpsc::UnboundedSender<usize>) -> anyhow::Result<LoopbackServer> {
+    let answer = async move |headers: HeaderMap, body: String| {
+        let operation = headers.get("x-amz-target").and_then(|target| target.to_str().ok()?.rsplit_once('.'));
+        let body: Value = serde_json::from_str(&body).unwrap_or_default();
+        let item = |sk: String| json!({"PK": {"S": "ns/ENTITY#key-1"}, "SK": {"S": sk}});
+        let answer = match operation.map(|(_, operation)| operation) {
+            Some("GetItem") => json!({"Item": {"namespace_id": {"S": "ns"}}}),
+            Some("Query") if body.get("IndexName").is_none() => {
+                let items: Value = (0..5).map(|hour| item(format!("#USAGE#gpt-4#2026-01-01T0{hour}:00:00Z"))).collect();
+                json!({"Items": items, "Count": 5})
+            }
+            Some("BatchWriteItem") => {
+                let mut writes = body["RequestItems"]["limits"].as_array().cloned().unwrap_or_default();
+                // Fails when the test has ended.
+                let _ = deletions.send(writes.len());
+                writes.drain(..writes.len().min(2));
+                json!({"UnprocessedItems": if writes.is_empty() { json!({}) } else { json!({"limits": writes}) }})
+            }
+            _ => json!({}),
+        };
+        answer.to_string()
+    };
+    LoopbackServer::start("a busy table", Router::new().route("/", post(answer))).await
+}
+
+#[tokio::test]
+async fn unprocessed_deletions_are_made_again() -> anyhow::Result<()> {
+    let (deletions, mut made) = mpsc::unbounded_channel();
+    let server = busy_table(deletions).await?;
+    let sdk = sdk_config(&format!("http://{}", server.address()), FaultyHttp::undisturbed());
+    let limiter = Limiter::builder(client::dynamodb(&sdk), "limits").build().await?;
+    assert_eq!(limiter.entities().delete(ENTITY).await?, 5);
+    made.close();
+    let mut sizes = Vec::new();
+    while let Some(size) = made.recv().await {
+        sizes.push(size);
+    }
+    assert_eq!(sizes, [5, 3, 1]);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Limits, as operators set them: what is stored, and what reaches the buckets.
 
-use tidegate::{AdminError, Limit, Scope, ScopeLimits};
+use tidegate::{AdminError, Limit, NewEntity, Scope, ScopeLimits, Window};
 use tidegate_tests::client::prelude::*;
 
 use crate::stored::{SHARDS, counts, events, plain, spread, table};
@@ -225,6 +225,27 @@ async fn an_own_change_applies_at_once() -> anyhow::Result<()> {
     limits.set(Scope::resource("gpt-5"), [requests(1)]).await?;
     let _lease = acquire().await?;
     assert!(matches!(acquire().await, Err(AcquireError::Denied(_))));
+    Ok(())
+}
+
+/// Applications administer limits in tasks of their own.
+#[tokio::test]
+async fn every_call_can_be_spawned() -> anyhow::Result<()> {
+    let scene = ClientScene::new().await?;
+    let limiter = scene.limiter.clone();
+    let task = async move {
+        limiter.limits().set(own(), [requests(1)]).await?;
+        limiter.limits().get(own()).await?;
+        limiter.limits().list().await?;
+        limiter.limits().delete(own()).await?;
+        limiter.disable(own()).await?;
+        limiter.entities().create(NewEntity::new(ENTITY)).await?;
+        limiter.entities().children(ENTITY).await?;
+        limiter.usage(Window::Daily).entity(ENTITY).summary().await?;
+        limiter.audit_events(own()).await?;
+        limiter.entities().delete(ENTITY).await
+    };
+    assert_eq!(tokio::spawn(task).await??, 2);
     Ok(())
 }
 

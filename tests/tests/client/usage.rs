@@ -129,11 +129,16 @@ async fn all_pages_are_read() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_query_names_somebody() -> anyhow::Result<()> {
+async fn an_impossible_query_reads_nothing() -> anyhow::Result<()> {
     let scene = ClientScene::new().await?;
     let error = scene.limiter.usage(Window::Daily).snapshots().await.expect_err("whose usage?");
     assert!(error.to_string().contains("name an entity or a resource"), "{error}");
     let error = scene.limiter.usage(Window::Daily).entity("a#b").snapshots().await.expect_err("no entity");
     assert!(error.to_string().contains(r#""a#b""#), "{error}");
+    let range = scene.limiter.usage(Window::Daily).entity(ENTITY).from(hour(2));
+    let error = range.clone().to(hour(1)).snapshots().await.expect_err("a range that ends before it begins");
+    assert!(error.to_string().contains("from 2026-01-01T02:00:00Z to 2026-01-01T01:00:00Z"), "{error}");
+    assert!(scene.calls().is_empty());
+    assert_eq!(range.resource(RESOURCE).to(hour(2)).snapshots().await?, []);
     Ok(())
 }
