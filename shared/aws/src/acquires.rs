@@ -25,7 +25,7 @@ use aws_sdk_dynamodb::{
 use tidegate_domain::{
     admission::{Change, Take, WRITE_UNIT},
     bucket::{BucketKey, Limit, Shard},
-    state::BucketState,
+    state::{BucketState, ShardCount, Terms},
     time::EpochMillis,
     tokens::Millitokens,
 };
@@ -63,6 +63,8 @@ pub struct Adjustment<'a> {
     pub at_most: Option<i64>,
     /// The write depends on at least so many stored tokens.
     pub at_least: Option<i64>,
+    /// The write depends on this number of shards and on these terms, from which the amounts follow.
+    pub share: Option<(ShardCount, Terms)>,
 }
 
 /// What became of a write.
@@ -299,7 +301,13 @@ impl Acquires {
         let exists = expression.name(PK);
         expression.require(&format!("attribute_exists({exists})"));
         expression.set(bucket::OPERATION, text(operation.id));
-        for Adjustment { limit, tokens, consumed, at_most, at_least } in adjustments {
+        if let Some((shards, _)) = adjustments.iter().find_map(|of| of.share) {
+            expression.compare(bucket::SHARD_COUNT, "=", number(&shards.get()));
+        }
+        for Adjustment { limit, tokens, consumed, at_most, at_least, share } in adjustments {
+            if let Some((_, terms)) = share {
+                require_terms(&mut expression, limit, terms);
+            }
             let name = attribute(limit, bucket::TOKENS);
             if *tokens != 0 {
                 expression.add(name.clone(), number(tokens));

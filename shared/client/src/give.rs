@@ -119,7 +119,7 @@ fn adjustment(seen: &Seen, limit: &Limit<'static>, taken: i64) -> Adjustment<'st
     let limit = limit.clone();
     let state = seen.item.image.plain().and_then(|state| Some((state, state.limits.get(&limit)?)));
     let Some((state, of)) = state.filter(|_| taken < 0) else {
-        return Adjustment { limit, tokens: -taken, consumed: taken, at_most: None, at_least: None };
+        return Adjustment { limit, tokens: -taken, consumed: taken, at_most: None, at_least: None, share: None };
     };
     let (share, stored) = (state.share(&limit, of).capacity.get(), of.tokens.get());
     let room = share.saturating_sub(stored).max(0);
@@ -132,6 +132,7 @@ fn adjustment(seen: &Seen, limit: &Limit<'static>, taken: i64) -> Adjustment<'st
         at_most: Some(share.saturating_sub(tokens).max(stored)),
         // Less stored would leave more room.
         at_least: is_clipped.then_some(stored),
+        share: Some((state.shards, of.terms)),
     }
 }
 

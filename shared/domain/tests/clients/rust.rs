@@ -369,7 +369,7 @@ fn is_stored(state: &State, sums: &Amounts) -> bool {
 fn adjustment(state: &State, limit: &Limit<'static>, taken: i64) -> Adjustment {
     let (limit, of) = (limit.clone(), &state.limits[limit]);
     if taken >= 0 {
-        return Adjustment { limit, tokens: -taken, consumed: taken, at_most: None, at_least: None };
+        return Adjustment { limit, tokens: -taken, consumed: taken, at_most: None, at_least: None, share: None };
     }
     let (share, stored) = (state.share(&limit, of).capacity.get(), of.tokens.get());
     let tokens = (share - stored).max(0).min(-taken);
@@ -379,5 +379,6 @@ fn adjustment(state: &State, limit: &Limit<'static>, taken: i64) -> Adjustment {
         consumed: taken,
         at_most: Some((share - tokens).max(stored)),
         at_least: (tokens < -taken).then_some(stored),
+        share: Some((state.shards, of.terms)),
     }
 }

@@ -9,7 +9,7 @@ use tidegate_domain::{
     admission::Take,
     bucket::{Limit, Shard},
     split::{self, Plan},
-    state::Terms,
+    state::{ShardCount, Terms},
     tokens::Millitokens,
 };
 
@@ -68,8 +68,6 @@ pub enum Fault {
     OldTerms,
     /// Others have taken since the read, and no condition of the write protects what they took.
     TakesTwice,
-    /// Rust: the share has shrunk since the client saw the item, and what is given back fills the old one.
-    OldShare,
 }
 
 /// What was granted or given back.
@@ -103,6 +101,8 @@ pub struct Adjustment {
     pub consumed: i64,
     pub at_most: Option<i64>,
     pub at_least: Option<i64>,
+    /// The number of shards and the terms from which the amounts follow.
+    pub share: Option<(ShardCount, Terms)>,
 }
 
 impl World {
@@ -273,7 +273,10 @@ impl World {
         let Some(item) = self.items.get_mut(&shard) else { return false };
         let holds = |of: &Adjustment| {
             let tokens = item.state.limits[&of.limit].tokens.get();
-            of.at_most.is_none_or(|most| tokens <= most) && of.at_least.is_none_or(|least| tokens >= least)
+            let share = (item.state.shards, item.state.limits[&of.limit].terms);
+            of.at_most.is_none_or(|most| tokens <= most)
+                && of.at_least.is_none_or(|least| tokens >= least)
+                && of.share.is_none_or(|seen| seen == share)
         };
         if !adjustments.iter().all(holds) {
             return false;
@@ -298,10 +301,7 @@ impl World {
         let state = &self.items[&shard].state;
         let (of, was) = (state.limits[limit], before.limits[limit]);
         if of.tokens > was.tokens && of.tokens > state.share(limit, &of).capacity {
-            if state.shards == seen.shards && of.terms == seen.limits[limit].terms {
-                self.fail(Rule::Overfills, (shard, seen, before, limit));
-            }
-            self.faults.insert(Fault::OldShare);
+            self.fail(Rule::Overfills, (shard, seen, before, limit));
         }
     }
 
