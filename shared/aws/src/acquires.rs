@@ -342,8 +342,11 @@ impl Acquires {
     ) -> Result<BTreeMap<Shard, BucketItem>, StoreError> {
         let keys: HashMap<_, _> =
             shards.map(Shard::new).map(|shard| (schema::bucket_pk(&key.at(shard)), shard)).collect();
-        let requested = keys.values().map(|shard| item_key(&key.at(*shard)));
-        let items = batch_get(&self.client, &self.table, requested.collect(), true).await?;
+        let requested: Vec<_> = keys.values().map(|shard| item_key(&key.at(*shard))).collect();
+        let mut items = Vec::new();
+        for requested in requested.chunks(BATCH) {
+            items.extend(batch_get(&self.client, &self.table, requested.to_vec(), true).await?);
+        }
         let shard_of = |item: &Item| keys.get(item.get(PK)?.as_s().ok()?).copied();
         let found = items.into_iter().filter_map(|item| Some((shard_of(&item)?, item)));
         found.map(|(shard, item)| Ok((shard, bucket_item(item)?))).collect()
@@ -364,6 +367,11 @@ impl Acquires {
         }
     }
 }
+
+/// The most items of one read.
+///
+/// AWS: [BatchGetItem](https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html).
+const BATCH: usize = 100;
 
 /// The write that refills a shard that was seen and takes from it, on the condition that it still is as it was seen.
 fn take_expression(seen: &SeenShard<'_, '_>, operation: Operation<'_>) -> Expression {

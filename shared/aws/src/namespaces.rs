@@ -12,6 +12,9 @@ use crate::{
     transaction::Transaction,
 };
 
+/// How often a namespace is looked for while others register it.
+const ATTEMPTS: u32 = 3;
+
 /// The namespaces of a table.
 #[derive(Clone, Debug)]
 pub struct Namespaces {
@@ -47,7 +50,7 @@ impl Namespaces {
 
     /// Returns the id of a namespace, and registers the name if it has none.
     pub async fn register(&self, name: &str, now: EpochMillis) -> Result<Namespace<'static>, StoreError> {
-        loop {
+        for _ in 0..ATTEMPTS {
             if let Some(id) = self.find(name).await? {
                 return Ok(id);
             }
@@ -71,6 +74,8 @@ impl Namespaces {
                 return Ok(id);
             }
         }
+        // Somebody has deleted it.
+        Err(StoreError::Unexplained { item: format!("{} {}", system::PARTITION, schema::namespace_sk(name)) })
     }
 }
 

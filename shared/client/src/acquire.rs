@@ -33,6 +33,9 @@ const DOUBLE_AT: usize = 4;
 /// How often a request starts anew because the bucket got other shards.
 const MOVES: u32 = 4;
 
+/// When to try again if the bucket's partitions take no more writes.
+const BUSY: Duration = Duration::from_millis(100);
+
 /// When to try again if nothing is known about the tokens.
 const IN_LINE: Duration = Duration::from_secs(1);
 
@@ -69,7 +72,7 @@ impl AcquireBuilder {
     }
 
     /// Waits for tokens until the deadline. Callers that wait for the same bucket are served in the order of their
-    /// arrival. Without a deadline, a request is denied at once.
+    /// arrival, whatever limits they ask for. Without a deadline, a request is denied at once.
     pub fn until(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
@@ -97,6 +100,11 @@ impl AcquireBuilder {
         };
         match acquired {
             Ok(grants) => Ok(Lease::new(grants)),
+            // The table answers. To admit the request now would switch the limit off under load.
+            Err(AcquireError::Unavailable(error)) if error.is_busy => {
+                tracing::debug!(entity = %name.entity, resource = %name.resource, %error, "the bucket is busy");
+                Err(Denied { retry_after: BUSY, limits: Vec::new(), decided_by: DecidedBy::Store }.into())
+            }
             Err(AcquireError::Unavailable(error)) => unavailable(&limiter, &name, error),
             Err(error) => Err(error),
         }
@@ -165,12 +173,17 @@ async fn acquire_until(
         return Err(denied.unwrap_or_else(|| in_line.into()));
     };
     let mut busy = 0;
+    let mut denied = Denied { retry_after: IN_LINE, limits: Vec::new(), decided_by: DecidedBy::Cache };
     loop {
+        // An answer that is late is no outage.
         let Ok(acquired) = tokio::time::timeout_at(deadline, acquire(core, name, amounts)).await else {
-            return Err(Unavailable::new(Late).into());
+            return Err(denied.into());
         };
         let wait = match &acquired {
-            Err(AcquireError::Denied(denied)) => denied.retry_after(),
+            Err(AcquireError::Denied(again)) => {
+                denied = again.clone();
+                again.retry_after()
+            }
             Err(AcquireError::Unavailable(error)) if error.is_busy => {
                 busy += 1;
                 Core::backoff(busy)
@@ -228,16 +241,21 @@ fn known_denial(core: &Core, bucket: &Bucket, amounts: &Amounts<'static>) -> Opt
     }
 }
 
-/// The error of an entity and its parent.
+/// The error of an entity and its parent: the one that lasts longer.
 fn both(own: AcquireError, parents: AcquireError) -> AcquireError {
+    let rank = |error: &AcquireError| match error {
+        AcquireError::Unavailable(_) => 0,
+        AcquireError::Denied(_) => 1,
+        _ => 2,
+    };
     match (own, parents) {
         (AcquireError::Denied(mut own), AcquireError::Denied(parents)) => {
             own.retry_after = own.retry_after.max(parents.retry_after);
             own.limits.extend(parents.limits);
             own.into()
         }
-        // Waiting does not help.
-        (AcquireError::Denied(_), error) | (error, _) => error,
+        (own, parents) if rank(&own) >= rank(&parents) => own,
+        (_, parents) => parents,
     }
 }
 
@@ -295,6 +313,9 @@ async fn take(
     if shortages.iter().all(|of| of.remedy != Remedy::SeveralShards) {
         return Err(refusal(bucket, &shortages, decided_by));
     }
+    if let Some(denial) = several::known_denial(core, bucket, amounts) {
+        return Err(denial);
+    }
     match Box::pin(several::take(core, bucket, amounts, is_parent)).await? {
         Some(grants) => Ok(grants),
         None => Err(Unavailable::busy(NoShard).into()),
@@ -335,8 +356,3 @@ pub(crate) fn refusal(bucket: &Bucket, shortages: &[Shortage<'static>], decided_
 #[derive(Debug, thiserror::Error)]
 #[error("the bucket's shards have changed again and again")]
 struct NoShard;
-
-/// The deadline of a request has passed while the table was asked.
-#[derive(Debug, thiserror::Error)]
-#[error("the table has not answered before the deadline")]
-struct Late;

@@ -212,6 +212,16 @@ impl Bucket {
         self.lock().lanes.get(&shard)?.seen.clone()
     }
 
+    /// Returns the states of all shards, if each was seen a moment ago and is plain.
+    pub(crate) fn recent_states(&self, moment: Moment) -> Option<BTreeMap<Shard, BucketState<'static>>> {
+        let shards = self.lock();
+        let state = |shard: Shard| {
+            let seen = shards.lanes.get(&shard)?.seen.as_ref().filter(|seen| seen.is_recent(moment))?;
+            Some((shard, plain(&seen.item).filter(|state| !state.is_expired(moment.now))?.clone()))
+        };
+        (0..shards.count).map(|shard| state(Shard::new(shard))).collect()
+    }
+
     /// Remembers an item that a call returned which began at `moment`.
     pub(crate) fn observe(&self, shard: Shard, item: BucketItem, moment: Moment) -> Arc<Seen> {
         let seen = Arc::new(Seen { item, at: moment.elapsed });

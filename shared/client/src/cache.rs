@@ -72,11 +72,16 @@ impl ConfigurationCache {
         Ok(fresh.configured)
     }
 
+    /// Returns what is remembered, if it was read a moment ago.
+    pub(crate) fn recent(&self, name: &Name) -> Option<Arc<Configured>> {
+        self.entries.get(name).filter(|entry| self.age(entry) < RECENT).map(|entry| entry.configured)
+    }
+
     /// Returns what is configured, as it was at most a moment ago.
     pub(crate) async fn get_recent(&self, name: &Name) -> Result<Arc<Configured>, StoreError> {
-        match self.entries.get(name) {
-            Some(entry) if self.age(&entry) < RECENT => Ok(entry.configured),
-            _ => self.refresh(name).await,
+        match self.recent(name) {
+            Some(recent) => Ok(recent),
+            None => self.refresh(name).await,
         }
     }
 

@@ -78,6 +78,13 @@ async fn check_one(
     }
     let owner = items.get(&Shard::ZERO).map_or(&configured.owner, |zero| &zero.owner);
     let parent = owner.cascades_to().cloned();
+    if configured.is_disabled {
+        return Err(bucket.disabled());
+    }
+    if is_parent && configured.configuration.is_none() {
+        // An acquire leaves out what a parent does not have.
+        return Ok(None);
+    }
     let mut states: BTreeMap<_, _> =
         items.iter().filter_map(|(shard, item)| Some((*shard, plain(item)?.clone()))).collect();
     if !states.contains_key(&Shard::ZERO) {

@@ -61,8 +61,8 @@ pub enum AcquireError {
     /// The request itself is wrong.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
-    /// The table does not exist, its policy does not let the process in, or it rejects the request. An operator must act;
-    /// [`on_unavailable`](crate::LimiterBuilder::on_unavailable) does not apply.
+    /// The table does not exist, its policy does not let the process in, it rejects the request, or an item is malformed.
+    /// An operator must act; [`on_unavailable`](crate::LimiterBuilder::on_unavailable) does not apply.
     #[error(transparent)]
     Rejected(Rejected),
     /// The table could not be asked.
@@ -84,7 +84,7 @@ pub struct Denied {
 pub enum DecidedBy {
     /// The table.
     Store,
-    /// What the table has told at most a second ago, projected to the present.
+    /// What the table has told at most a second ago, projected to the present; or the deadline of a caller in line.
     Cache,
     /// [`OnUnavailable::Local`](crate::OnUnavailable::Local), because the table is unavailable.
     LocalRate,
@@ -153,7 +153,7 @@ pub struct Unavailable {
     pub(crate) is_busy: bool,
 }
 
-/// The table rejects a request, and will do so again.
+/// The table rejects a request or holds a malformed item, and will do so again.
 #[derive(Clone, Debug)]
 pub struct Rejected(Arc<dyn Error + Send + Sync>);
 
@@ -244,8 +244,8 @@ impl From<Denied> for AcquireError {
 impl From<StoreError> for AcquireError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Misconfigured { .. } | StoreError::Refused { .. } => Self::Rejected(Rejected(Arc::new(error))),
-            _ => Self::Unavailable(Unavailable::new(error)),
+            StoreError::Unavailable { .. } => Self::Unavailable(Unavailable::new(error)),
+            _ => Self::Rejected(Rejected(Arc::new(error))),
         }
     }
 }
@@ -258,7 +258,7 @@ impl fmt::Display for Unavailable {
 
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the table rejects the request: {}", causes(&*self.0))
+        write!(f, "the table cannot serve the request: {}", causes(&*self.0))
     }
 }
 

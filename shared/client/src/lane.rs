@@ -8,7 +8,7 @@ use tidegate_aws::{
     error::StoreError,
 };
 use tidegate_domain::{
-    admission::{self, Amounts, Outcome, Shortage, Take},
+    admission::{self, Amounts, Outcome, Remedy, Shortage, Take},
     bucket::{BucketKey, Shard},
     state::BucketState,
     time::EpochMillis,
@@ -137,6 +137,10 @@ fn next_call(
     }
 }
 
+fn is_never(outcome: &Outcome<'_>) -> bool {
+    matches!(outcome, Outcome::Denied(shortages) if shortages.iter().any(|of| of.remedy == Remedy::Never))
+}
+
 /// Whether the stored tokens cover all requests together.
 fn is_stored(state: &BucketState<'_>, requests: &[Amounts<'static>]) -> bool {
     let units = state.write_units().is_some_and(|units| units.tokens >= admission::WRITE_UNIT);
@@ -216,10 +220,14 @@ impl Writer {
                 if self.resolve_missing(requests, &outcomes, seen, state).await? {
                     return Ok(());
                 }
-                if state.is_overfull() && state.shards.get() > 1 && !progress.has_all_shards {
-                    // The surplus belongs to shards that are missing.
+                if state.is_overfull() && !progress.has_all_shards {
                     progress.has_all_shards = true;
-                    return self.fill_shards().await;
+                    let shards = state.shards.get();
+                    let found = self.core.within(self.core.store.find_all(&self.key, 1..shards)).await;
+                    if found.map_err(Stop::Failed)?.len() + 1 < shards as usize {
+                        // The surplus belongs to shards that are missing.
+                        return self.fill_shards().await;
+                    }
                 }
                 let Some(renewal) = self.renewal(&seen.item, state, moment).await? else { return Ok(()) };
                 let is_granted: Vec<_> = outcomes.iter().map(|outcome| *outcome == Outcome::Granted).collect();
@@ -230,9 +238,16 @@ impl Writer {
             }
             Call::None(outcomes) => {
                 let Some((seen, state)) = seen.as_deref().zip(state) else { return Ok(()) };
-                if self.resolve_missing(requests, &outcomes, seen, state).await?
-                    // The item may deny what the configuration has come to allow.
-                    || self.renewal(&seen.item, state, moment).await?.is_none()
+                if self.resolve_missing(requests, &outcomes, seen, state).await? {
+                    return Ok(());
+                }
+                if seen.item.valid_until.is_some() {
+                    // Other clients take their slow path until it is settled.
+                    return self.settle(&seen.item, state).await;
+                }
+                // The item may deny what the configuration has come to allow.
+                if (is_due || outcomes.iter().any(is_never))
+                    && self.renewal(&seen.item, state, moment).await?.is_none()
                 {
                     return Ok(());
                 }

@@ -286,8 +286,10 @@ async fn find_namespace(
 /// A client whose calls end. The SDK sets a timeout for connecting only, so a lost connection would block a bucket.
 fn with_timeouts(client: &Client) -> Client {
     let own = client.config().timeout_config().cloned().unwrap_or_else(TimeoutConfig::disabled);
-    let ours = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).operation_timeout(CALL);
-    let timeouts = own.to_builder().take_unset_from(ours).build();
+    if own.operation_attempt_timeout().is_some() || own.operation_timeout().is_some() {
+        return client.clone();
+    }
+    let timeouts = own.to_builder().operation_attempt_timeout(ATTEMPT).operation_timeout(CALL).build();
     Client::from_conf(client.config().to_builder().timeout_config(timeouts).build())
 }
 

@@ -120,7 +120,8 @@ impl Limits<'_> {
         let was_switched = deleted.as_ref().is_some_and(|deleted| deleted.was_switched);
         let reached = match (&checked.entity, &checked.resource) {
             (Some(_), _) => core.fan_out(&checked, Changed::Deleted).await?,
-            (None, Some(_)) if was_switched => core.fan_out(&checked, Changed::Switch).await?,
+            // A call before this one may have deleted the configuration and not reached all buckets.
+            (None, Some(_)) if was_switched || deleted.is_none() => core.fan_out(&checked, Changed::Switch).await?,
             _ => {
                 core.configurations.forget(&checked);
                 Reached::default()

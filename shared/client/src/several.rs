@@ -43,6 +43,16 @@ pub(crate) async fn take(
     answer.await.map_err(Unavailable::new)?
 }
 
+/// Returns the denial that follows from what was seen of all shards a moment ago.
+pub(crate) fn known_denial(core: &Core, bucket: &Bucket, amounts: &Amounts<'static>) -> Option<AcquireError> {
+    let moment = core.moment();
+    let states = bucket.recent_states(moment)?;
+    let is_denied = admission::divide(&states, amounts, moment.now).is_none();
+    let refuse = || refusal(bucket, &shortages(&states, amounts, moment.now), DecidedBy::Cache);
+    // What never fits may have come to fit by a change of the limits.
+    is_denied.then(refuse).filter(|error| matches!(error, AcquireError::Denied(_)))
+}
+
 struct Request {
     core: Arc<Core>,
     bucket: Arc<Bucket>,
@@ -94,6 +104,9 @@ impl Request {
         // Shards of an older and larger bucket expire by themselves.
         let count = self.bucket.count();
         items.retain(|shard, _| shard.get() < count);
+        for (shard, item) in items.iter().filter(|(shard, _)| **shard != Shard::ZERO) {
+            self.bucket.observe(*shard, item.clone(), moment);
+        }
         Ok(Some(items))
     }
 

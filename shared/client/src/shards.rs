@@ -43,6 +43,12 @@ impl Writer {
             }
             if let Some(mut plan) = split::plan(&shards.states, zero.shards) {
                 plan.splits.retain(|split| split.donor == self.shard || split.targets.contains(&self.shard));
+                for split in &mut plan.splits {
+                    // What is left out stays with the donor.
+                    let own = split.targets.iter().position(|target| *target == self.shard);
+                    split.targets.swap(0, own.unwrap_or_default());
+                    split.targets.truncate(MAX_SHARDS as usize);
+                }
                 plan.raises.clear();
                 if !plan.splits.is_empty() {
                     let increased = self.core.within(self.core.store.increase_shards(&self.key, &shards, &plan));

@@ -105,10 +105,12 @@ impl Writer {
         state: &BucketState<'static>,
         moment: Moment,
     ) -> Result<Option<Renewal>, Stop> {
-        let name = &self.bucket.name;
-        let mut configured = self.core.configurations.get(name).await.map_err(Stop::failed)?;
+        let (name, cache) = (&self.bucket.name, &self.core.configurations);
+        let mut configured = cache.get(name).await.map_err(Stop::failed)?;
         if !agrees(&configured, item, state) {
-            configured = self.core.configurations.refresh(name).await.map_err(Stop::failed)?;
+            let is_served = configured.configuration.is_some() && !configured.is_disabled;
+            let again = if is_served { cache.refresh(name).await } else { cache.get_recent(name).await };
+            configured = again.map_err(Stop::failed)?;
         }
         let Some(configuration) = &configured.configuration else {
             return Err(Stop::Failed(self.bucket.not_configured()));
@@ -223,8 +225,15 @@ impl Writer {
         if self.shard != Shard::ZERO {
             return self.fill_shards().await;
         }
-        // What is remembered may be older than a change of the limits.
-        let configured = self.core.configurations.refresh(&self.bucket.name).await.map_err(Stop::failed)?;
+        let (name, cache) = (&self.bucket.name, &self.core.configurations);
+        // What is remembered may be older than a change of the limits. That there are none is asked once a second.
+        let configured = match cache.recent(name).filter(|recent| recent.configuration.is_none()) {
+            Some(recent) => recent,
+            None => cache.refresh(name).await.map_err(Stop::failed)?,
+        };
+        if configured.is_disabled {
+            return Err(Stop::Failed(self.bucket.disabled()));
+        }
         if let Some(configuration) = &configured.configuration {
             self.keep_known(requests, |limit| configuration.limits.contains_key(limit));
         } else {

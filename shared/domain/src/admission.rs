@@ -298,6 +298,9 @@ fn take<'a>(state: &BucketState<'a>, mut taken: Amounts<'a>, now: EpochMillis) -
     Take { until, changes: changes.collect() }
 }
 
+/// The part of its tokens that a shard keeps back from a request that is divided: an eighth.
+const KEPT_BACK: i64 = 8;
+
 /// Divides a request among the shards of a bucket, so that each shard can grant its part: for amounts larger than one
 /// shard can hold. Returns `None` if all shards together hold less.
 ///
@@ -324,8 +327,12 @@ pub fn divide<'a>(
             Ordering::Equal => shard.cmp(other),
             order => order,
         });
+        // Each shard keeps a part back if it can, so that small requests of others do not get in the way of the write.
+        let total = offers.iter().fold(0_i64, |total, (_, offer)| total.saturating_add((*offer).max(0)));
+        let keeps_back = total - total / KEPT_BACK - i64::try_from(offers.len()).unwrap_or(i64::MAX) >= amount.get();
         for (shard, offer) in offers {
-            let part = offer.min(missing).max(0);
+            let kept = if keeps_back { offer / KEPT_BACK } else { 0 };
+            let part = (offer - kept).min(missing).max(0);
             if part > 0 {
                 parts.entry(shard).or_default().insert(limit.clone(), Millitokens::new(part));
                 missing -= part;

@@ -124,6 +124,8 @@ async fn a_missing_table_admits_nothing() -> anyhow::Result<()> {
     let error = limiter.acquire(ENTITY, RESOURCE).take("tokens", 1).await.expect_err("there is no table");
     assert!(matches!(error, AcquireError::Rejected(_)), "{error}");
     assert!(error.to_string().contains("the table or a permission is missing"), "{error}");
+    let late = limiter.acquire(ENTITY, RESOURCE).take("tokens", 1).until(Instant::now()).await;
+    assert!(late.is_err(), "a deadline that has passed is no outage");
     Ok(())
 }
 

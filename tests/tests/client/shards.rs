@@ -133,7 +133,7 @@ async fn a_throttled_table_does_not_double_buckets() -> anyhow::Result<()> {
     let _first = scene.acquire(1).await?;
     scene.http.on_call(|operation, _| (operation == "UpdateItem").then_some(Fault::Throttled));
     let error = scene.acquire(1).await.expect_err("the table is throttled");
-    assert!(matches!(error, AcquireError::Unavailable(_)), "{error}");
+    assert!(matches!(error, AcquireError::Denied(_)), "{error}");
     assert_eq!(scene.attribute(0, "shard_count").await?, Some(number(1)));
     Ok(())
 }

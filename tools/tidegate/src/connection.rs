@@ -31,8 +31,8 @@ pub struct NamespaceOptions {
     #[arg(long, value_name = "NAME", env = "TIDEGATE_NAMESPACE", default_value = "default", global = true)]
     #[arg(hide_env_values = true)]
     pub namespace: String,
-    /// Who makes the change, for the audit event
-    #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true, global = true)]
+    /// Who makes the change, for the audit event; the user of the environment if not given
+    #[arg(long, value_name = "NAME", global = true)]
     pub principal: Option<String>,
 }
 
@@ -54,7 +54,12 @@ impl Connection {
     /// A limiter of a namespace of the table.
     pub async fn limiter(&self, options: &NamespaceOptions) -> anyhow::Result<Limiter> {
         let mut limiter = Limiter::builder(self.dynamodb(&self.sdk().await), &self.table).namespace(&options.namespace);
-        if let Some(principal) = options.principal.as_ref().filter(|principal| !principal.is_empty()) {
+        let is_name = |user: &String| {
+            let others = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-@".contains(&byte);
+            user.starts_with(|first: char| first.is_ascii_alphanumeric()) && user.bytes().all(others)
+        };
+        let user = || std::env::var("USER").ok().filter(is_name);
+        if let Some(principal) = options.principal.clone().or_else(user) {
             limiter = limiter.principal(principal);
         }
         limiter.build().await.map_err(|error| match error {
