@@ -300,7 +300,7 @@ impl Bucket {
 fn known_denial(lane: &Lane, amounts: &Amounts<'static>, moment: Moment) -> Option<Vec<Shortage<'static>>> {
     let seen = lane.seen.as_ref().filter(|seen| seen.is_recent(moment))?;
     let state = plain(&seen.item).filter(|state| !state.is_expired(moment.now))?;
-    match admission::decide(state, std::slice::from_ref(amounts), moment.now).outcomes.pop()? {
+    match admission::outcome(state, amounts, moment.now) {
         Outcome::Denied(shortages) if shortages.iter().any(|shortage| !shortage.limit.is_write_units()) => {
             Some(shortages)
         }

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use quick_cache::sync::Cache;
 use tidegate_aws::{acquires::SpeculativeWrite, error::StoreError};
 use tidegate_domain::bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard};
@@ -130,10 +131,8 @@ impl Core {
     pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         self.running.fetch_add(1, Ordering::Relaxed);
         let running = Running(Arc::clone(self));
-        self.runtime.spawn(async move {
-            let _running = running;
-            task.await;
-        });
+        // An async block around the task would hold it twice.
+        self.runtime.spawn(task.inspect(move |()| drop(running)));
     }
 
     /// Waits until no task writes.

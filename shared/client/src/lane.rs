@@ -65,7 +65,10 @@ pub(crate) fn run(core: &Arc<Core>, bucket: &Arc<Bucket>, shard: Shard) -> impl 
     async move {
         let mut on_drop = on_drop;
         while let Some(batch) = writer.bucket.next(shard) {
-            writer.give(batch.gives).await;
+            // What is rare is boxed, here and below, so that the task of each write is small.
+            if !batch.gives.is_empty() {
+                Box::pin(writer.give(batch.gives)).await;
+            }
             writer.take(batch.takes).await;
         }
         on_drop.is_armed = false;
@@ -115,20 +118,22 @@ enum Call {
     None(Vec<Outcome<'static>>),
 }
 
-/// Chooses the call for some requests by what was seen of the shard.
+/// Chooses the call for some requests, which ask for these sums, by what was seen of the shard.
 fn next_call(
     seen: Option<&Seen>,
-    requests: &[Amounts<'static>],
+    requests: &[TakeRequest],
+    sums: &Amounts<'static>,
     is_fresh: bool,
     is_comparison_due: bool,
     moment: Moment,
 ) -> Call {
     let Some((seen, state)) = seen.and_then(|seen| Some((seen, plain(&seen.item)?))) else { return Call::Speculate };
     let is_valid = seen.item.valid_until.is_none() && !state.is_expired(moment.now) && !state.is_overfull();
-    if is_valid && !is_comparison_due && is_stored(state, requests) {
+    if is_valid && !is_comparison_due && is_stored(state, sums) {
         return Call::Speculate;
     }
-    let decision = admission::decide(state, requests, moment.now);
+    let amounts: Vec<_> = requests.iter().map(|request| request.amounts.clone()).collect();
+    let decision = admission::decide(state, &amounts, moment.now);
     match decision.take {
         Some(take) => Call::Take(take, decision.outcomes),
         // What others have given back since is known to the table only.
@@ -141,16 +146,16 @@ fn is_never(outcome: &Outcome<'_>) -> bool {
     matches!(outcome, Outcome::Denied(shortages) if shortages.iter().any(|of| of.remedy == Remedy::Never))
 }
 
-/// Whether the stored tokens cover all requests together.
-fn is_stored(state: &BucketState<'_>, requests: &[Amounts<'static>]) -> bool {
+/// Whether the stored tokens cover the sums of all requests.
+fn is_stored(state: &BucketState<'_>, sums: &Amounts<'static>) -> bool {
     let units = state.write_units().is_some_and(|units| units.tokens >= admission::WRITE_UNIT);
-    units && sums(requests).iter().all(|(limit, sum)| state.limits.get(limit).is_some_and(|of| of.tokens >= *sum))
+    units && sums.iter().all(|(limit, sum)| state.limits.get(limit).is_some_and(|of| of.tokens >= *sum))
 }
 
 /// What the requests ask for together.
-fn sums(requests: &[Amounts<'static>]) -> Amounts<'static> {
+fn sums(requests: &[TakeRequest]) -> Amounts<'static> {
     let mut sums = Amounts::new();
-    for (limit, amount) in requests.iter().flatten() {
+    for (limit, amount) in requests.iter().flat_map(|request| &request.amounts) {
         match sums.get_mut(limit) {
             Some(sum) => *sum = Millitokens::new(sum.get().saturating_add(amount.get())),
             None => drop(sums.insert(limit.clone(), *amount)),
@@ -197,12 +202,12 @@ impl Writer {
         if let Some(state) = state {
             self.leave_out_missing(requests, state).await?;
         }
-        let amounts: Vec<_> = requests.iter().map(|request| request.amounts.clone()).collect();
+        let sums = sums(requests);
         let is_due = self.bucket.is_comparison_due(moment, self.core.configurations.lifetime());
         let id = self.core.operation_id();
-        let (written, is_granted) = match next_call(seen.as_deref(), &amounts, progress.is_fresh, is_due, moment) {
+        let (written, is_granted) = match next_call(seen.as_deref(), requests, &sums, progress.is_fresh, is_due, moment)
+        {
             Call::Speculate => {
-                let sums = sums(&amounts);
                 let write = self.core.speculative_write(&sums.keys().cloned().collect::<Vec<_>>());
                 let amounts: Vec<_> = sums.into_values().collect();
                 let operation = operation(&id, requests.len(), moment.now);
@@ -210,44 +215,44 @@ impl Writer {
                 progress.is_fresh = true;
                 if let Ok(Written::Refused(Some(item))) = written {
                     let seen = self.bucket.observe(self.shard, item, moment);
-                    return self.overcome(&seen.item, progress, moment).await;
+                    return Box::pin(self.overcome(&seen.item, progress, moment)).await;
                 }
                 (written, vec![true; requests.len()])
             }
             Call::Take(take, outcomes) => {
                 // A take is planned from an item only.
                 let Some((seen, state)) = seen.as_deref().zip(state) else { return Ok(()) };
-                if self.resolve_missing(requests, &outcomes, seen, state).await? {
+                if Box::pin(self.resolve_missing(requests, &outcomes, seen, state)).await? {
                     return Ok(());
                 }
                 if state.is_overfull() && !progress.has_all_shards {
                     progress.has_all_shards = true;
                     let shards = state.shards.get();
-                    let found = self.core.within(self.core.store.find_all(&self.key, 1..shards)).await;
+                    let found = Box::pin(self.core.within(self.core.store.find_all(&self.key, 1..shards))).await;
                     if found.map_err(Stop::Failed)?.len() + 1 < shards as usize {
                         // The surplus belongs to shards that are missing.
-                        return self.fill_shards().await;
+                        return Box::pin(self.fill_shards()).await;
                     }
                 }
-                let Some(renewal) = self.renewal(&seen.item, state, moment).await? else { return Ok(()) };
+                let Some(renewal) = Box::pin(self.renewal(&seen.item, state, moment)).await? else { return Ok(()) };
                 let is_granted: Vec<_> = outcomes.iter().map(|outcome| *outcome == Outcome::Granted).collect();
                 let count = is_granted.iter().filter(|is_granted| **is_granted).count();
                 let seen = SeenShard { key: self.key.clone(), item: &seen.item, state, take, renewal };
                 progress.is_fresh = true;
-                (self.core.store.take(&seen, operation(&id, count, moment.now)).await, is_granted)
+                (Box::pin(self.core.store.take(&seen, operation(&id, count, moment.now))).await, is_granted)
             }
             Call::None(outcomes) => {
                 let Some((seen, state)) = seen.as_deref().zip(state) else { return Ok(()) };
-                if self.resolve_missing(requests, &outcomes, seen, state).await? {
+                if Box::pin(self.resolve_missing(requests, &outcomes, seen, state)).await? {
                     return Ok(());
                 }
                 if seen.item.valid_until.is_some() {
                     // Other clients take their slow path until it is settled.
-                    return self.settle(&seen.item, state).await;
+                    return Box::pin(self.settle(&seen.item, state)).await;
                 }
                 // The item may deny what the configuration has come to allow.
                 if (is_due || outcomes.iter().any(is_never))
-                    && self.renewal(&seen.item, state, moment).await?.is_none()
+                    && Box::pin(self.renewal(&seen.item, state, moment)).await?.is_none()
                 {
                     return Ok(());
                 }
@@ -274,14 +279,14 @@ impl Writer {
             Ok(Written::Refused(Some(item))) => drop(self.bucket.observe(self.shard, item, moment)),
             Ok(Written::Refused(None)) => {
                 self.bucket.forget(self.shard);
-                return self.create(requests, moment).await;
+                return Box::pin(self.create(requests, moment)).await;
             }
             Err(WriteError::Throttled { error, is_hot_partition }) => {
                 let hot_at = is_hot_partition.then(|| self.bucket.count());
                 return Err(Stop::Busy(Busy { error: Unavailable::busy(error), hot_at }));
             }
             Err(WriteError::NotWritten(error)) => return Err(Stop::failed(error)),
-            Err(WriteError::Lost(error)) => match self.find_written(id).await {
+            Err(WriteError::Lost(error)) => match Box::pin(self.find_written(id)).await {
                 Some(item) => self.grant(requests, is_granted, Some(item), moment),
                 None => {
                     // It may have been written. To write it again could charge twice.

@@ -36,7 +36,7 @@ impl Writer {
             request.is_parent && request.amounts.keys().any(|limit| !state.limits.contains_key(limit))
         };
         if requests.iter().any(is_missing) {
-            let configured = self.core.configurations.get(&self.bucket.name).await.map_err(Stop::failed)?;
+            let configured = Box::pin(self.core.configurations.get(&self.bucket.name)).await.map_err(Stop::failed)?;
             let limits = configured.configuration.as_ref().map(|of| &of.limits);
             self.keep_known(requests, |limit| {
                 state.limits.contains_key(limit) || limits.is_some_and(|limits| limits.contains_key(limit))

@@ -189,7 +189,7 @@ pub fn decide<'a>(state: &BucketState<'a>, requests: &[Amounts<'a>], now: EpochM
     let outcomes: Vec<_> = requests
         .iter()
         .map(|amounts| {
-            let outcome = outcome(state, amounts, &left, now);
+            let outcome = outcome_of(state, amounts, |limit, _| left.get(limit).copied().unwrap_or_default(), now);
             if outcome == Outcome::Granted {
                 for (limit, amount) in amounts {
                     let sum = taken.entry(limit.clone()).or_default();
@@ -204,11 +204,17 @@ pub fn decide<'a>(state: &BucketState<'a>, requests: &[Amounts<'a>], now: EpochM
     Decision { outcomes, take }
 }
 
+/// Decides on one request alone, without the write that takes it.
+#[must_use]
+pub fn outcome<'a>(state: &BucketState<'a>, amounts: &Amounts<'a>, now: EpochMillis) -> Outcome<'a> {
+    outcome_of(state, amounts, |limit, of| available(state, limit, of, now).get(), now)
+}
+
 /// What becomes of one request, if so much is left of each limit.
-fn outcome<'a>(
+fn outcome_of<'a>(
     state: &BucketState<'a>,
     amounts: &Amounts<'a>,
-    left: &BTreeMap<&Limit<'a>, i64>,
+    left: impl Fn(&Limit<'a>, &LimitState) -> i64,
     now: EpochMillis,
 ) -> Outcome<'a> {
     if let Some(missing) = amounts.keys().find(|limit| !state.limits.contains_key(*limit)) {
@@ -219,7 +225,7 @@ fn outcome<'a>(
     let shortages: Vec<_> = asked
         .chain(units.map(|(limit, of)| (limit, WRITE_UNIT, of)))
         .filter_map(|(limit, requested, of)| {
-            let left = left.get(limit).copied().unwrap_or_default();
+            let left = left(limit, of);
             // A limit in debt does not reject what asks for none of it.
             (requested.get() > left.max(0)).then(|| Shortage {
                 limit: limit.clone(),
