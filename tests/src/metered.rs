@@ -88,6 +88,14 @@ impl MeteredScene {
         Ok(())
     }
 
+    /// Our client, if the scene is its own.
+    pub fn limiter(&self) -> Option<&Limiter> {
+        match &self.client {
+            Client::Ours { limiter, .. } => Some(limiter),
+            Client::Theirs(_) => None,
+        }
+    }
+
     /// Lets time pass.
     pub fn advance(&mut self, millis: u64) {
         self.now = self.now.saturating_add_unsigned(millis);

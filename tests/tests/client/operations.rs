@@ -36,9 +36,16 @@ type Operation = (&'static str, &'static [Step], &'static [Step], Cost, Cost);
 const FULL: i64 = 60_000;
 const UNITS: i64 = 1_000;
 
+/// Our client reads the configuration consistently before it creates a bucket.
+const FIRST_IN_PROCESS: &str = "first acquire, in a new process";
+const FIRST: &str = "first acquire";
+
 /// The doubling copies a shard and then takes; theirs takes from the new shard as it creates it, so it writes the indexes
-/// once less.
+/// once less. Our client also reads the configuration.
 const SHARDS_DOUBLED: &str = "write units exhausted, shards doubled";
+
+/// Our client reads the limits once a minute before it denies, because they may have been raised.
+const FIRST_DENIAL: &str = "denied, limits not known";
 
 /// The client has refilled the bucket, knows its limits, and knows that it needs a refill again.
 const REFILLED_ONCE: &[Step] = &[
@@ -83,7 +90,10 @@ const OPERATIONS: &[Operation] = &[
         &[
             Bucket("child", 1, FULL, UNITS),
             Bucket("parent", 1, FULL, UNITS),
+            Granted("child", 60_000, Keep),
+            Advance(10_000),
             Granted("child", 1, Keep),
+            Bucket("child", 1, FULL, UNITS),
             Bucket("parent", 1, 0, UNITS),
         ],
         &[Denied("child", 100)],
@@ -92,9 +102,22 @@ const OPERATIONS: &[Operation] = &[
     ),
     (
         "denied",
-        &[Bucket("key", 1, FULL, UNITS), Granted("key", 1, Keep), Bucket("key", 1, 0, UNITS)],
+        &[
+            Bucket("key", 1, FULL, UNITS),
+            Granted("key", 60_000, Keep),
+            Advance(10_000),
+            Granted("key", 1, Keep),
+            Bucket("key", 1, 0, UNITS),
+        ],
         &[Denied("key", 100)],
         (1, 0.0, 1.0, 0.0),
+        (1, 0.0, 1.0, 0.0),
+    ),
+    (
+        FIRST_DENIAL,
+        &[Bucket("key", 1, FULL, UNITS), Granted("key", 1, Keep), Bucket("key", 1, 0, UNITS)],
+        &[Denied("key", 100)],
+        (2, 2.5, 1.0, 0.0),
         (1, 0.0, 1.0, 0.0),
     ),
     (
@@ -107,10 +130,9 @@ const OPERATIONS: &[Operation] = &[
     (
         "denied, 4 shards",
         &[
-            Bucket("key", 4, FULL / 4, UNITS),
-            Granted("key", 1, Keep),
-            Granted("key", 1, Keep),
-            Granted("key", 1, Keep),
+            Bucket("key", 4, 0, UNITS),
+            Advance(10_000),
+            Granted("key", 100, Keep),
             Advance(2_000),
             Bucket("key", 4, 0, UNITS),
         ],
@@ -154,18 +176,12 @@ const OPERATIONS: &[Operation] = &[
         (2, 0.0, 2.0, 2.0),
         (7, 5.0, 6.0, 2.0),
     ),
+    (FIRST_IN_PROCESS, &[Entity("key")], &[Granted("key", 100, Keep)], (3, 5.0, 2.0, 3.0), (5, 3.0, 5.0, 3.0)),
     (
-        "first acquire, in a new process",
-        &[Entity("key")],
-        &[Granted("key", 100, Keep)],
-        (3, 2.5, 2.0, 3.0),
-        (5, 3.0, 5.0, 3.0),
-    ),
-    (
-        "first acquire",
+        FIRST,
         &[Entity("other"), Granted("other", 100, Keep), Entity("key")],
         &[Granted("key", 100, Keep)],
-        (3, 2.5, 2.0, 3.0),
+        (3, 5.0, 2.0, 3.0),
         (5, 3.5, 5.0, 3.0),
     ),
     (
@@ -186,7 +202,7 @@ const OPERATIONS: &[Operation] = &[
         SHARDS_DOUBLED,
         &[Bucket("key", 1, FULL, UNITS), Granted("key", 1, Keep), Bucket("key", 1, FULL, 0)],
         &[Granted("key", 100, Keep)],
-        (4, 1.0, 6.0, 5.0),
+        (5, 3.5, 6.0, 5.0),
         (5, 2.5, 6.0, 4.0),
     ),
     (
@@ -262,17 +278,30 @@ async fn costs(mut scene: MeteredScene) -> anyhow::Result<Vec<(Cost, Usage)>> {
     Ok(costs)
 }
 
+/// The operations of which our client consumes more in one of the columns.
+const WORSE: [&str; 4] = [FIRST_DENIAL, FIRST_IN_PROCESS, FIRST, SHARDS_DOUBLED];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn operations_cost_what_the_table_says() -> anyhow::Result<()> {
+    let mut wrong = Vec::new();
     let ours = costs(MeteredScene::ours().await?).await?;
     for ((name, .., expect, _), (cost, usage)) in OPERATIONS.iter().zip(&ours) {
-        assert_eq!(cost, expect, "{name}: {:?}", usage.calls);
+        if cost != expect {
+            wrong.push(format!("{name}: {cost:?}, not {expect:?}: {:?}", usage.calls));
+        }
     }
-    let Some(theirs) = MeteredScene::theirs().await? else { return Ok(()) };
-    for (((name, .., expect), (ours, _)), (cost, usage)) in OPERATIONS.iter().zip(&ours).zip(&costs(theirs).await?) {
-        assert_eq!(cost, expect, "{name}, theirs: {:?}", usage.calls);
-        let is_less = ours.0 <= cost.0 && ours.1 <= cost.1 && ours.2 <= cost.2 && ours.3 <= cost.3;
-        assert!(is_less || *name == SHARDS_DOUBLED, "{name}: ours {ours:?} is more than theirs {cost:?}");
+    if let Some(theirs) = MeteredScene::theirs().await? {
+        for (((name, .., expect), (ours, _)), (cost, usage)) in OPERATIONS.iter().zip(&ours).zip(&costs(theirs).await?)
+        {
+            if cost != expect {
+                wrong.push(format!("{name}, theirs: {cost:?}, not {expect:?}: {:?}", usage.calls));
+            }
+            let is_less = ours.0 <= cost.0 && ours.1 <= cost.1 && ours.2 <= cost.2 && ours.3 <= cost.3;
+            if is_less == WORSE.contains(name) {
+                wrong.push(format!("{name}: ours {ours:?}, theirs {cost:?}"));
+            }
+        }
     }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     Ok(())
 }
