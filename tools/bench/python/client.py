@@ -91,6 +91,8 @@ async def main():
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             answer = {**load.counts, "latencies": load.latencies, "wall_seconds": wall, "cpu_seconds": cpu}
         print(json.dumps(answer), file=answers, flush=True)
+    if limiter:
+        await limiter.close()
 
 
 if __name__ == "__main__":

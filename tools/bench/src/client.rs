@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use aws_sdk_dynamodb::Client;
+use clap::ValueEnum as _;
 use tidegate::{AcquireError, Limiter};
 use tidegate_sandbox::gateway::{Conditions, Usage};
 
@@ -35,9 +36,27 @@ pub(crate) struct ClientOptions {
     #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(100..))]
     python_acquires: u32,
 
+    /// Measure only these figures
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "FIGURE")]
+    only: Vec<Figure>,
+
     /// Measure only the client crate. Otherwise, `TIDEGATE_PYTHON` or `python3` must have zae-limiter
     #[arg(long)]
     without_python: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Figure {
+    /// CPU time of an acquire of one of many keys
+    ManyKeys,
+    /// Throughput and writes of one key
+    OneKey,
+    /// A denial that makes no call
+    Denial,
+    /// Calls and capacity where tokens must be refilled first
+    Refill,
+    /// What is charged where responses are lost
+    LostResponses,
 }
 
 /// Limits that no load exhausts.
@@ -81,11 +100,19 @@ pub(crate) async fn measure(options: &ClientOptions) -> anyhow::Result<()> {
         python_acquires: options.python_acquires,
         rows: Vec::new(),
     };
-    bench.many_keys().await.context("many keys")?;
-    bench.one_key().await.context("one key")?;
-    bench.cached_denial().await.context("cached denial")?;
-    bench.refill().await.context("refill")?;
-    bench.lost_responses().await.context("lost responses")?;
+    for figure in Figure::value_variants() {
+        if !options.only.is_empty() && !options.only.contains(figure) {
+            continue;
+        }
+        let measured = match figure {
+            Figure::ManyKeys => bench.many_keys().await,
+            Figure::OneKey => bench.one_key().await,
+            Figure::Denial => bench.cached_denial().await,
+            Figure::Refill => bench.refill().await,
+            Figure::LostResponses => bench.lost_responses().await,
+        };
+        measured.with_context(|| format!("{figure:?}"))?;
+    }
     println!("{}", report::table(["", "ours", "zae-limiter", "target of ours"], 1, bench.rows));
     Ok(())
 }
@@ -258,11 +285,11 @@ impl Bench {
         let projected = self.endpoint.take_usage().await?;
         // Another process takes the tokens that this one has seen.
         wait(Duration::from_millis(1_100)).await;
-        acquire(&limiter, 100).await?;
-        acquire(&other, 900).await?;
+        acquire(&limiter, 500).await?;
+        acquire(&other, 500).await?;
         wait(Duration::from_millis(500)).await;
         self.endpoint.take_usage().await?;
-        acquire(&limiter, 100).await?;
+        acquire(&limiter, 400).await?;
         let unseen = self.endpoint.take_usage().await?;
         let theirs = match &mut python {
             Some(python) => {
