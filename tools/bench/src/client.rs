@@ -314,7 +314,7 @@ impl Bench {
         let (limiter, _) = self.table("lost-ours", UNLIMITED).await?;
         self.endpoint.set(LOSSY_STORE).await?;
         let load =
-            ClosedLoop { acquires: 5 * self.acquires, concurrency: 50, prefix: "lost-", entities: 1_000, tokens: 1 };
+            ClosedLoop { acquires: 5 * self.acquires, concurrency: 50, prefix: "lost-", entities: 200, tokens: 1 };
         let outcome = self.closed_loop(&limiter, &load).await?;
         let ours = self.lost_row("lost-ours", &outcome).await?;
         let theirs = if self.is_beside_python {
