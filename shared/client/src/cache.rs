@@ -85,10 +85,19 @@ impl ConfigurationCache {
         }
     }
 
-    /// Reads what is configured now, and remembers it.
+    /// Reads what is configured now, and remembers it. An eventually consistent read could bring back limits that were
+    /// just changed.
     pub(crate) async fn refresh(&self, name: &Name) -> Result<Arc<Configured>, StoreError> {
-        // An eventually consistent read could bring back limits that were just changed.
-        let entry = self.read(name, Consistency::Strong).await?;
+        self.read_again(name, Consistency::Strong).await
+    }
+
+    /// Reads what is configured, whatever is remembered.
+    pub(crate) async fn read_again(
+        &self,
+        name: &Name,
+        consistency: Consistency,
+    ) -> Result<Arc<Configured>, StoreError> {
+        let entry = self.read(name, consistency).await?;
         self.entries.insert(name.clone(), entry.clone());
         Ok(entry.configured)
     }

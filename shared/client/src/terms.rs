@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_aws::{
     acquires::{Renewal, SeenShard},
     bucket_item::BucketItem,
+    buckets::Consistency,
     configurations::Configured,
 };
 use tidegate_domain::{
@@ -226,10 +227,11 @@ impl Writer {
             return self.fill_shards().await;
         }
         let (name, cache) = (&self.bucket.name, &self.core.configurations);
-        // What is remembered may be older than a change of the limits. That there are none is asked once a second.
+        // What is remembered may be older than a change of the limits. That there are none is asked once a second. If the
+        // table is a moment behind, the bucket is brought in line with a later refill.
         let configured = match cache.recent(name).filter(|recent| recent.configuration.is_none()) {
             Some(recent) => recent,
-            None => cache.refresh(name).await.map_err(Stop::failed)?,
+            None => cache.read_again(name, Consistency::Eventual).await.map_err(Stop::failed)?,
         };
         if configured.is_disabled {
             return Err(Stop::Failed(self.bucket.disabled()));

@@ -79,6 +79,15 @@ fn the_client_crate_needs_one_sdk_client() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The example is a program, so that it is compiled.
+#[test]
+fn the_readme_quotes_the_example() -> anyhow::Result<()> {
+    let (readme, example) = (root().join("README.md"), root().join("shared/client/examples/readme.rs"));
+    let (readme, example) = (fs::read_to_string(readme)?, fs::read_to_string(example)?);
+    assert!(readme.contains(&format!("```rust\n{example}```\n")), "README.md does not quote {example}");
+    Ok(())
+}
+
 /// What a test proves must not depend on what a demonstration shows.
 #[test]
 fn tests_import_no_demonstration() -> anyhow::Result<()> {
