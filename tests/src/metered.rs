@@ -32,7 +32,7 @@ pub enum Client {
         clock: ManualClock,
     },
     /// zae-limiter 0.17.0.
-    Theirs(Peer),
+    Theirs(Box<Peer>),
 }
 
 /// What becomes of a lease.
@@ -71,7 +71,7 @@ impl MeteredScene {
         let Some(python) = python::interpreter("zae_limiter").await? else { return Ok(None) };
         let (services, gateway, namespace) = table().await?;
         let peer = Peer::start(&mut python::script(python, "operations_client.py", &gateway.endpoint()))?;
-        let mut scene = Self { services, gateway, client: Client::Theirs(peer), namespace, now: START };
+        let mut scene = Self { services, gateway, client: Client::Theirs(Box::new(peer)), namespace, now: START };
         scene.restart().await?;
         Ok(Some(scene))
     }

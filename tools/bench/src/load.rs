@@ -188,11 +188,11 @@ impl LoadOptions {
         let recorder = Recorder::new("tidegate", self, requests.len())?;
         let recording = tokio::spawn(recorder.record(receiver));
         if self.scenario == Scenario::MaxRps {
-            closed_loop(&limiter, self, start, sender).await;
+            closed_loop(&limiter, self, start, &sender);
         } else {
             open_loop(&limiter, requests, start, &sender).await;
-            drop(sender);
         }
+        drop(sender);
         let mut recorder = recording.await?;
         limiter.flush().await;
         recorder.report.seconds = start.elapsed().as_secs_f64();
@@ -260,11 +260,11 @@ async fn open_loop(
 }
 
 /// Acquires as fast as the answers come, for as long as the load lasts.
-async fn closed_loop(
+fn closed_loop(
     limiter: &Limiter,
     options: &LoadOptions,
     start: Instant,
-    events: mpsc::UnboundedSender<(Event, Duration)>,
+    events: &mpsc::UnboundedSender<(Event, Duration)>,
 ) {
     let end = start + Duration::from_secs(options.duration.into());
     for worker in 0..options.concurrency {

@@ -106,7 +106,9 @@ fn cumulative_shares(scenario: Scenario, entities: u32) -> Vec<f64> {
         let (whales, others) = weights.split_at_mut(WHALES);
         let scale = |weights: &mut [f64], share: f64| {
             let sum: f64 = weights.iter().sum();
-            weights.iter_mut().for_each(|weight| *weight *= share / sum);
+            for weight in weights {
+                *weight *= share / sum;
+            }
         };
         scale(whales, WHALES_SHARE);
         scale(others, 1.0 - WHALES_SHARE);

@@ -12,7 +12,7 @@ use crate::{client::as_f64, endpoint::Endpoint};
 
 pub(crate) enum Target {
     /// Behind a gateway.
-    Local { endpoint: Endpoint, client: Client },
+    Local { endpoint: Box<Endpoint>, client: Client },
     /// Calls are signed for the endpoint, so no gateway can stand between.
     Remote { client: Client, http: FaultyHttp, write_units: u64, half_read_units: u64 },
 }
@@ -33,7 +33,7 @@ impl Target {
         }
         let mut endpoint = Endpoint::start(url).await?;
         endpoint.set(Conditions::default()).await?;
-        Ok(Self::Local { client: endpoint.client(), endpoint })
+        Ok(Self::Local { client: endpoint.client(), endpoint: Box::new(endpoint) })
     }
 
     pub(crate) fn client(&self) -> &Client {
