@@ -200,7 +200,8 @@ impl ClientScene {
     pub async fn spread(&self, shards: u32) -> anyhow::Result<()> {
         let buckets = Buckets::new(self.services.dynamodb.clone(), &self.services.table);
         let read = buckets.read(&self.key(0), 0..1, Consistency::Strong).await?;
-        let plan = split::plan(&read.states, ShardCount::new(shards).context("no shards")?).context("nothing to split")?;
+        let plan =
+            split::plan(&read.states, ShardCount::new(shards).context("no shards")?).context("nothing to split")?;
         buckets.increase_shards(&self.key(0), &read, &plan).await?;
         Ok(())
     }

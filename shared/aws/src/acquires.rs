@@ -444,7 +444,9 @@ enum Refusal {
     /// A condition failed; the item, if there is one.
     Condition(Option<Item>),
     /// The item's own partition is too hot, or something else is.
-    Throttled { is_hot_partition: bool },
+    Throttled {
+        is_hot_partition: bool,
+    },
     Other,
 }
 

@@ -43,17 +43,7 @@ impl Configurations {
     }
 
     /// Reads all levels, and the entity's own item: one call.
-    pub async fn read(
-        &self,
-        namespace: &Namespace<'_>,
-        entity: &Entity<'_>,
-        resource: &Resource<'_>,
-    ) -> Result<Configured, StoreError> {
-        self.read_with(namespace, entity, resource, Consistency::Eventual).await
-    }
-
-    /// The same, with this consistency.
-    pub async fn read_with(
+    pub async fn resolve(
         &self,
         namespace: &Namespace<'_>,
         entity: &Entity<'_>,

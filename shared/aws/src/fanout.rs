@@ -129,7 +129,7 @@ impl Fanout {
     ) -> Result<Reached, FanoutError> {
         let mut reached = Reached::default();
         let BucketKey { namespace, entity, resource, .. } = bucket;
-        let configured = self.configurations.read_with(namespace, entity, resource, Consistency::Strong).await;
+        let configured = self.configurations.resolve(namespace, entity, resource, Consistency::Strong).await;
         let configured = configured.map_err(|source| FanoutError { reached, source })?;
         for key in shards {
             match self.write(key, &configured, changed, now).await {

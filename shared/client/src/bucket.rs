@@ -94,13 +94,8 @@ impl Seen {
 
 impl Bucket {
     pub(crate) fn new(name: Name) -> Self {
-        let shards = Shards {
-            count: 1,
-            parent: None,
-            lanes: BTreeMap::new(),
-            compared_at: None,
-            local_idle_at: Duration::ZERO,
-        };
+        let shards =
+            Shards { count: 1, parent: None, lanes: BTreeMap::new(), compared_at: None, local_idle_at: Duration::ZERO };
         Self {
             name,
             shards: Mutex::new(shards),

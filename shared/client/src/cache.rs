@@ -9,11 +9,7 @@ use std::{
 };
 
 use quick_cache::sync::Cache;
-use tidegate_aws::{
-    buckets::Consistency,
-    configurations::Configured,
-    error::StoreError,
-};
+use tidegate_aws::{buckets::Consistency, configurations::Configured, error::StoreError};
 use tidegate_domain::{bucket::Namespace, configuration::Scope};
 
 use crate::{clock::Clock, core::Name, store::Store};
@@ -42,12 +38,7 @@ struct Entry {
 const RECENT: Duration = Duration::from_secs(1);
 
 impl ConfigurationCache {
-    pub(crate) fn new(
-        store: Store,
-        namespace: Namespace<'static>,
-        lifetime: Duration,
-        clock: Clock,
-    ) -> Self {
+    pub(crate) fn new(store: Store, namespace: Namespace<'static>, lifetime: Duration, clock: Clock) -> Self {
         Self { store, namespace, lifetime, clock, entries: Cache::new(CAPACITY) }
     }
 

@@ -38,11 +38,7 @@ impl Availability {
 }
 
 /// Reads the bucket of a name and its parent's.
-pub(crate) async fn check(
-    core: &Core,
-    name: &Name,
-    amounts: &Amounts<'static>,
-) -> Result<Availability, AcquireError> {
+pub(crate) async fn check(core: &Core, name: &Name, amounts: &Amounts<'static>) -> Result<Availability, AcquireError> {
     let mut limits = Vec::new();
     let parent = check_one(core, &core.bucket(name), amounts, false, &mut limits).await?;
     if let Some(parent) = parent {
@@ -109,8 +105,8 @@ async fn check_one(
         };
         let remedy = wait.map_or(Remedy::Never, Remedy::Wait);
         let capacity = of.terms.capacity;
-        let status = Shortage { limit: limit.clone(), requested, available, capacity, remedy };
-        limits.push(LimitStatus::new(bucket.name.entity.as_str(), &status));
+        let shortage = Shortage { limit: limit.clone(), requested, available, capacity, remedy };
+        limits.push(LimitStatus::new(bucket.name.entity.as_str(), &shortage));
     }
     Ok(parent)
 }

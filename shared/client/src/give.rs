@@ -63,7 +63,8 @@ impl Writer {
                 continue;
             };
             if let Some(state) = seen.item.image.plain() {
-                left_out.extend(sums.extract_if(.., |limit, _| !state.limits.contains_key(limit)).map(|(limit, _)| limit));
+                left_out
+                    .extend(sums.extract_if(.., |limit, _| !state.limits.contains_key(limit)).map(|(limit, _)| limit));
             } else if sums.values().any(|sum| *sum < 0)
                 && let Some(obstacle) = self.bucket.obstacle(&seen.item)
             {

@@ -286,16 +286,17 @@ impl Writer {
                 return Err(Stop::Busy(Busy { error: Unavailable::busy(error), hot_at }));
             }
             Err(WriteError::NotWritten(error)) => return Err(Stop::failed(error)),
-            Err(WriteError::Lost(error)) => match Box::pin(self.find_written(id)).await {
-                Some(item) => self.grant(requests, is_granted, Some(item), moment),
-                None => {
+            Err(WriteError::Lost(error)) => {
+                if let Some(item) = Box::pin(self.find_written(id)).await {
+                    self.grant(requests, is_granted, Some(item), moment);
+                } else {
                     // It may have been written. To write it again could charge twice.
                     let error = AcquireError::from(error);
                     for request in select(requests, is_granted) {
                         drop(request.reply.send(Reply::Failed(error.clone())));
                     }
                 }
-            },
+            }
         }
         Ok(())
     }

@@ -215,6 +215,7 @@ impl fmt::Debug for Lease {
         f.debug_struct("Lease")
             .field("taken", &taken.collect::<Vec<_>>())
             .field("adjustments", &self.adjustments)
+            .field("invalid", &self.invalid)
             .field("is_degraded", &self.is_degraded)
             .finish()
     }

@@ -14,7 +14,7 @@ use tidegate_aws::{
 };
 use tidegate_domain::{
     bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard},
-    configuration::{LevelConfiguration, resolve},
+    configuration::{self, LevelConfiguration},
     repair::Alignment,
     split::Plan,
     state::{BucketImage, BucketState, Terms},
@@ -28,6 +28,7 @@ pub(crate) struct Memory {
     items: Arc<Mutex<HashMap<BucketKey<'static>, BucketItem>>>,
 }
 
+#[expect(clippy::unused_self, reason = "the table's stores have the same methods")]
 impl Memory {
     pub(crate) fn new(limits: BTreeMap<Limit<'static>, Terms>) -> Self {
         Self { limits, items: Arc::default() }
@@ -42,7 +43,8 @@ impl Memory {
     ) -> Written {
         self.change(key, operation, |state| {
             let taken = || write.limits().iter().zip(amounts);
-            let is_stored = taken().all(|(limit, amount)| state.limits.get(limit).is_some_and(|of| of.tokens >= *amount));
+            let is_stored =
+                taken().all(|(limit, amount)| state.limits.get(limit).is_some_and(|of| of.tokens >= *amount));
             if !is_stored || state.is_expired(operation.now) {
                 return false;
             }
@@ -105,7 +107,9 @@ impl Memory {
             if !adjustments.iter().all(holds) {
                 return false;
             }
-            adjustments.iter().for_each(|of| add(state, &of.limit, of.tokens, of.consumed));
+            for of in adjustments {
+                add(state, &of.limit, of.tokens, of.consumed);
+            }
             true
         })
     }
@@ -118,9 +122,9 @@ impl Memory {
         shards.map(Shard::new).filter_map(|shard| Some((shard, self.find(&key.at(shard))?))).collect()
     }
 
-    pub(crate) fn read_with(&self, _: &Namespace<'_>, _: &Entity<'_>, _: &Resource<'_>, _: Consistency) -> Configured {
+    pub(crate) fn resolve(&self, _: &Namespace<'_>, _: &Entity<'_>, _: &Resource<'_>, _: Consistency) -> Configured {
         let system = LevelConfiguration { limits: self.limits.clone(), ..LevelConfiguration::default() };
-        let configuration = resolve(&[None, None, None, Some(system)]);
+        let configuration = configuration::resolve(&[None, None, None, Some(system)]);
         Configured { configuration, is_disabled: false, owner: Owner::default() }
     }
 

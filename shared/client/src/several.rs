@@ -2,11 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tidegate_aws::{
-    acquires::SeenShard,
-    bucket_item::BucketItem,
-    buckets::WriteOutcome,
-};
+use tidegate_aws::{acquires::SeenShard, bucket_item::BucketItem, buckets::WriteOutcome};
 use tidegate_domain::{
     admission::{self, Amounts, Remedy, Shortage},
     bucket::{Limit, Shard},
@@ -117,21 +113,21 @@ impl Request {
         moment: Moment,
     ) -> Result<Option<Vec<Grant>>, Stop> {
         let parts = admission::divide(states, &self.amounts, moment.now);
-        let mut takes = Vec::new();
+        let mut seen = Vec::new();
         // A denial, too, follows from the terms that are configured.
         let nothing = BTreeMap::from([(Shard::ZERO, Amounts::new())]);
         for (shard, part) in parts.as_ref().unwrap_or(&nothing) {
             let (Some(item), Some(state)) = (items.get(shard), states.get(shard)) else { return Ok(None) };
             let Some(renewal) = self.writer(*shard).renewal(item, state, moment).await? else { return Ok(None) };
             let Some(take) = admission::decide(state, std::slice::from_ref(part), moment.now).take else { continue };
-            takes.push(SeenShard { key: self.core.key(&self.bucket, *shard), item, state, take, renewal });
+            seen.push(SeenShard { key: self.core.key(&self.bucket, *shard), item, state, take, renewal });
         }
         let Some(parts) = parts else {
             let shortages = shortages(states, &self.amounts, moment.now);
             return Err(Stop::Failed(refusal(&self.bucket, &shortages, DecidedBy::Store)));
         };
         let id = self.core.operation_id();
-        let taken = self.core.store.take_together(&takes, operation(&id, 1, moment.now));
+        let taken = self.core.store.take_together(&seen, operation(&id, 1, moment.now));
         match self.core.within(taken).await.map_err(Stop::Failed)? {
             WriteOutcome::Written => {
                 let parent = items[&Shard::ZERO].owner.cascades_to();

@@ -18,14 +18,18 @@ use tidegate_domain::{
     tokens::Millitokens,
 };
 
+use crate::core::Name;
 #[cfg(feature = "test-util")]
 use crate::memory::Memory;
-use crate::core::Name;
 
 /// Buckets and configurations.
 #[derive(Clone)]
 pub(crate) enum Store {
-    Table { acquires: Acquires, buckets: Buckets, configurations: Configurations },
+    Table {
+        acquires: Acquires,
+        buckets: Buckets,
+        configurations: Configurations,
+    },
     #[cfg(feature = "test-util")]
     Memory(Memory),
 }
@@ -141,6 +145,6 @@ impl Store {
         Name { entity, resource }: &Name,
         consistency: Consistency,
     ) -> Result<Configured, StoreError> {
-        call!(self, configurations.read_with(namespace, entity, resource, consistency))
+        call!(self, configurations.resolve(namespace, entity, resource, consistency))
     }
 }

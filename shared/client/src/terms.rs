@@ -72,7 +72,8 @@ impl Writer {
         let asked = requests.iter().flat_map(|request| request.amounts.keys());
         let missing: BTreeSet<_> = asked.filter(|limit| !state.limits.contains_key(*limit)).cloned().collect();
         let configured = self.core.configurations.get_recent(&self.bucket.name).await.map_err(Stop::failed)?;
-        let terms_of = |limit: &Limit<'static>| configured.configuration.as_ref().and_then(|of| of.limits.get(limit).copied());
+        let terms_of =
+            |limit: &Limit<'static>| configured.configuration.as_ref().and_then(|of| of.limits.get(limit).copied());
         let is_unknown = |request: &TakeRequest| {
             let limit = request.amounts.keys().find(|limit| missing.contains(*limit) && terms_of(limit).is_none());
             limit.cloned()
@@ -298,9 +299,10 @@ impl Bucket {
 
 /// Whether an item has the terms and the parent that are configured.
 fn agrees(configured: &Configured, item: &BucketItem, state: &BucketState<'static>) -> bool {
-    let is_plain = configured.configuration.as_ref().is_some_and(|of| {
-        !of.is_disabled && of.unsupported.is_none() && changed_terms(state, &of.limits).is_empty()
-    });
+    let is_plain = configured
+        .configuration
+        .as_ref()
+        .is_some_and(|of| !of.is_disabled && of.unsupported.is_none() && changed_terms(state, &of.limits).is_empty());
     is_plain && configured.owner == item.owner
 }
 

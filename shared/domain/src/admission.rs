@@ -170,11 +170,7 @@ pub fn available(state: &BucketState<'_>, limit: &Limit<'_>, of: &LimitState, no
 
 /// Returns what all shards of a bucket together can grant of a limit at a moment, in millitokens.
 #[must_use]
-pub fn available_in_all(
-    states: &BTreeMap<Shard, BucketState<'_>>,
-    limit: &Limit<'_>,
-    now: EpochMillis,
-) -> Millitokens {
+pub fn available_in_all(states: &BTreeMap<Shard, BucketState<'_>>, limit: &Limit<'_>, now: EpochMillis) -> Millitokens {
     let of = |state: &BucketState<'_>| Some(available(state, limit, state.limits.get(limit.as_str())?, now).get());
     Millitokens::new(states.values().filter_map(of).fold(0, i64::saturating_add))
 }
@@ -297,8 +293,7 @@ fn take<'a>(state: &BucketState<'a>, mut taken: Amounts<'a>, now: EpochMillis) -
             let held = available(state, limit, of, now).get();
             of.tokens.get().saturating_sub(held).saturating_add(taken.get())
         };
-        let change =
-            Change { credit: Millitokens::new(clamp(credit)), taken, at_least: Millitokens::new(at_least) };
+        let change = Change { credit: Millitokens::new(clamp(credit)), taken, at_least: Millitokens::new(at_least) };
         (limit.clone(), change)
     });
     Take { until, changes: changes.collect() }

@@ -16,19 +16,20 @@ fn limits(tokens: i64) -> [(&'static str, [i64; 3]); 2] {
 async fn old_limits_are_never_restored() -> anyhow::Result<()> {
     let scene = ClientScene::new().await?;
     let processes = try_join_all((0..50).map(|_| async { scene.another(&FaultyHttp::undisturbed()).await })).await?;
-    let mut stream =
-        StreamReader::new(scene.services.streams.clone(), scene.services.stream_arn().await?);
+    let mut stream = StreamReader::new(scene.services.streams.clone(), scene.services.stream_arn().await?);
     let load = async || {
         for _ in 0..3 {
             // Each wave takes more than is stored, so that the processes refill.
             scene.clock.advance(Duration::from_secs(1));
-            join_all(processes.iter().map(|limiter| limiter.acquire(ENTITY, RESOURCE).take("tokens", 300).into_future()))
-                .await
-                .into_iter()
-                .for_each(|acquired| match acquired {
-                    Ok(_) | Err(AcquireError::Denied(_)) => {}
-                    Err(error) => panic!("{error}"),
-                });
+            join_all(
+                processes.iter().map(|limiter| limiter.acquire(ENTITY, RESOURCE).take("tokens", 300).into_future()),
+            )
+            .await
+            .into_iter()
+            .for_each(|acquired| match acquired {
+                Ok(_) | Err(AcquireError::Denied(_)) => {}
+                Err(error) => panic!("{error}"),
+            });
         }
     };
     let mut capacities = Vec::new();
@@ -73,7 +74,7 @@ async fn raised_limits_reach_a_bucket_that_denies() -> anyhow::Result<()> {
     assert!(matches!(never, AcquireError::Never(_)), "{never}");
     scene.configure(&limits(200_000)).await?;
     let other = scene.another(&FaultyHttp::undisturbed()).await?;
-    scene.clock.advance(Duration::from_secs(60));
+    scene.clock.advance(Duration::from_mins(1));
     let _granted = other.acquire(ENTITY, RESOURCE).take("tokens", 100_000).await?;
     assert_eq!(scene.attribute(0, "b_tokens_cp").await?, Some(number(200_000_000)));
     Ok(())
@@ -87,7 +88,8 @@ async fn a_limit_without_tokens_is_seeded() -> anyhow::Result<()> {
     scene.configure(&[limits(60_000)[0], limits(60_000)[1], ("images", [10, 10, 60])]).await?;
     scene
         .change(0, |item| {
-            for (name, value) in [("b_images_cp", 10_000), ("b_images_ra", 10_000), ("b_images_rp", 60_000), ("vu", 0)] {
+            for (name, value) in [("b_images_cp", 10_000), ("b_images_ra", 10_000), ("b_images_rp", 60_000), ("vu", 0)]
+            {
                 item.insert(name.to_owned(), number(value));
             }
         })

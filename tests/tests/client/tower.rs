@@ -24,13 +24,13 @@ fn service(limiter: &Limiter) -> (Router, std::sync::Arc<std::sync::Mutex<Option
             lease.adjust("tokens", -400);
         }
     };
-    let later = |Extension(lease): Extension<RequestLease>| async move {
+    let keeping = |Extension(lease): Extension<RequestLease>| async move {
         *keep.lock().expect("no panic") = lease.into_inner();
     };
     let router = Router::new()
         .route("/ok", get(ok))
         .route("/error", get(|| async { StatusCode::BAD_GATEWAY }))
-        .route("/later", get(later))
+        .route("/later", get(keeping))
         .layer(layer);
     (router, kept)
 }

@@ -19,7 +19,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use futures::future::{LocalBoxFuture, FutureExt as _, try_join_all};
+use futures::future::{FutureExt as _, LocalBoxFuture, try_join_all};
 use tidegate::{Limiter, NewEntity};
 use tidegate_aws::{
     buckets::{Buckets, Consistency, WriteOutcome},
@@ -120,14 +120,15 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<ClientRun> {
             let is_old = name.ends_with("0.10.3");
             let (python, steps, services) = (python.clone(), steps(Habits { sets_limits: !is_old, is_old }), &services);
             running.push(
-                async move { Ok((name, clients::python(&python, &path, services, NAMESPACE, steps).await?)) }.boxed_local(),
+                async move { Ok((name, clients::python(&python, &path, services, NAMESPACE, steps).await?)) }
+                    .boxed_local(),
             );
         }
     }
     let mut functions = Functions::new(&services).await?;
     let doubling = double(&services, &namespace);
     let work = async { anyhow::Ok(futures::try_join!(try_join_all(running), doubling)?.0) };
-    let clients = functions.run_beside(work).await?;
+    let clients = Box::pin(functions.run_beside(work)).await?;
     let elapsed = started.elapsed();
     bar.finish();
     let counted = count(&services, &namespace).await?;

@@ -210,7 +210,7 @@ fn an_unusable_rate_is_rejected() {
 /// Rust clients, and real Python clients of two versions where they are installed, are counted to the last token.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_of_all_kinds_are_counted_exactly() -> anyhow::Result<()> {
-    let run = client::run(&client::Options { acquires: 200, seed: 1 }).await?;
+    let run = Box::pin(client::run(&client::Options { acquires: 200, seed: 1 })).await?;
     println!("{}", run.table());
     check_passed(&run.outcome(), "EXACT: ", &run);
     assert!(run.clients.iter().all(|(_, granted)| granted.acquires == 200 && granted.denied > 0), "{run:?}");

@@ -230,8 +230,14 @@ impl PythonClient {
             && item.has_vu == image.has_vu;
         let marks = self.version == Version::V17 && taken < 0 && (overflows || !is_as_seen);
         let operation = item.operation;
-        let change =
-            Adjustment { limit: limit.clone(), tokens: -taken, consumed: taken, at_most: None, at_least: None, share: None };
+        let change = Adjustment {
+            limit: limit.clone(),
+            tokens: -taken,
+            consumed: taken,
+            at_most: None,
+            at_least: None,
+            share: None,
+        };
         world.adjust(shard, &[change], operation);
         world.items.get_mut(&shard).unwrap().has_vu |= marks;
     }
