@@ -273,10 +273,10 @@ impl World {
         let Some(item) = self.items.get_mut(&shard) else { return false };
         let holds = |of: &Adjustment| {
             let tokens = item.state.limits[&of.limit].tokens.get();
-            let share = (item.state.shards, item.state.limits[&of.limit].terms);
+            let present = (item.state.shards, item.state.limits[&of.limit].terms);
             of.at_most.is_none_or(|most| tokens <= most)
                 && of.at_least.is_none_or(|least| tokens >= least)
-                && of.share.is_none_or(|seen| seen == share)
+                && of.share.is_none_or(|seen| seen == present)
         };
         if !adjustments.iter().all(holds) {
             return false;
