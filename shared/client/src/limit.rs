@@ -1,6 +1,6 @@
 //! A limit, as an operator configures it.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 use tidegate_domain::{bucket, state::Terms, tokens::Millitokens};
 
@@ -146,7 +146,7 @@ impl Limit {
     }
 
     /// Checks the limit.
-    pub(crate) fn checked(&self) -> Result<(bucket::Limit<'static>, Terms), InvalidLimit> {
+    fn checked(&self) -> Result<(bucket::Limit<'static>, Terms), InvalidLimit> {
         let name = names::limit(&self.name)?;
         let millitokens = |field, value: u64| match i64::try_from(value) {
             Ok(tokens) if (1..=MOST_TOKENS).contains(&value) => Ok(Millitokens::new(tokens * 1000)),
@@ -173,6 +173,21 @@ impl Limit {
             burst: Some(capacity).filter(|capacity| *capacity != refill),
         }
     }
+}
+
+/// Checks limits that apply together, for instance in a scope.
+pub(crate) fn all_checked(
+    limits: impl IntoIterator<Item = Limit>,
+    scope: impl fmt::Display,
+) -> Result<BTreeMap<bucket::Limit<'static>, Terms>, InvalidLimit> {
+    let mut checked = BTreeMap::new();
+    for limit in limits {
+        let (name, terms) = limit.checked()?;
+        if checked.insert(name, terms).is_some() {
+            return Err(InvalidLimit::Twice { limit: limit.name });
+        }
+    }
+    if checked.is_empty() { Err(InvalidLimit::Missing { scope: scope.to_string() }) } else { Ok(checked) }
 }
 
 impl fmt::Display for Limit {

@@ -26,7 +26,10 @@ use crate::{
     store::Store,
 };
 #[cfg(feature = "test-util")]
-use crate::{limit::Limit, memory::Memory};
+use crate::{
+    limit::{self, Limit},
+    memory::Memory,
+};
 
 /// For how long a configuration is remembered, as by other clients.
 const CONFIGURATION_LIFETIME: Duration = Duration::from_mins(1);
@@ -244,7 +247,7 @@ impl LimiterBuilder {
             }
             #[cfg(feature = "test-util")]
             Place::Memory { limits } => {
-                let limits = limits.iter().map(Limit::checked).collect::<Result<_, _>>()?;
+                let limits = limit::all_checked(limits, "a limiter in memory")?;
                 let unknown = BuildError::UnknownNamespace { namespace: namespace.clone(), table: String::new() };
                 let namespace = Namespace::new(namespace).map_err(|_| unknown)?;
                 // Administration needs a table: without a region, every call fails.

@@ -1,7 +1,5 @@
 //! Limits: who may take how much.
 
-use std::collections::BTreeMap;
-
 use aws_sdk_dynamodb::types::AttributeValue;
 use tidegate_aws::{
     audit::{self, Action, text_or_null},
@@ -12,7 +10,7 @@ use tidegate_domain::configuration::LevelConfiguration;
 use crate::{
     administration::{AdminError, Reached},
     error::Unavailable,
-    limit::{InvalidLimit, Limit},
+    limit::{self, Limit},
     limiter::Limiter,
     scope::Scope,
 };
@@ -79,16 +77,7 @@ impl Limits<'_> {
     pub async fn set(self, scope: Scope, limits: impl IntoIterator<Item = Limit>) -> Result<Reached, AdminError> {
         let core = &self.limiter.core;
         let checked = scope.checked()?;
-        let mut terms = BTreeMap::new();
-        for limit in limits {
-            let (name, of) = limit.checked()?;
-            if terms.insert(name, of).is_some() {
-                return Err(InvalidLimit::Twice { limit: limit.name().to_owned() }.into());
-            }
-        }
-        if terms.is_empty() {
-            return Err(InvalidLimit::Missing { scope: scope.to_string() }.into());
-        }
+        let terms = limit::all_checked(limits, &scope)?;
         let set = core.administration.limits.set(&core.namespace, &checked, &terms).await;
         let on_unavailable = set.map_err(Unavailable::new)?;
         let reached = if checked.entity.is_some() {

@@ -8,6 +8,7 @@ mod entities;
 mod faults;
 mod leases;
 mod limits;
+mod memory;
 mod operations;
 mod python_operators;
 mod registry;
