@@ -9,6 +9,7 @@ use tidegate_domain::{
     tokens::Millitokens,
 };
 use tokio::{sync::oneshot, time::Instant};
+use tracing::Instrument as _;
 
 use crate::{
     bucket::{Bucket, Choice},
@@ -18,7 +19,7 @@ use crate::{
     lane::{Busy, Reply, TakeRequest},
     lease::{Grant, Lease},
     limiter::{Limiter, OnUnavailable},
-    names, several, shards,
+    metrics, names, several, shards,
 };
 
 /// How many shards are asked, one after the other, before a request is denied: as many as other clients ask.
@@ -94,11 +95,14 @@ impl AcquireBuilder {
         let Self { limiter, request, deadline } = self;
         let Request { name, amounts } = request?.not_empty()?;
         let core = &limiter.core;
-        let acquired = match deadline {
-            None => acquire(core, &name, &amounts).await,
-            Some(deadline) => acquire_until(core, &name, &amounts, deadline).await,
+        let span = tracing::debug_span!("acquire", entity = %name.entity, resource = %name.resource);
+        let acquired = async {
+            match deadline {
+                None => acquire(core, &name, &amounts).await,
+                Some(deadline) => acquire_until(core, &name, &amounts, deadline).await,
+            }
         };
-        match acquired {
+        match acquired.instrument(span).await {
             Ok(grants) => Ok(Lease::new(grants)),
             // The table answers. To admit the request now would switch the limit off under load.
             Err(AcquireError::Unavailable(error)) if error.is_busy => {
@@ -116,7 +120,11 @@ impl IntoFuture for AcquireBuilder {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
+        Box::pin(async move {
+            let acquired = self.send().await;
+            metrics::acquired(&acquired);
+            acquired
+        })
     }
 }
 

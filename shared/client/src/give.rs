@@ -10,6 +10,7 @@ use crate::{
     bucket::{Seen, plain},
     error::{AcquireError, Unavailable},
     lane::{Writer, operation},
+    metrics,
 };
 
 /// How often a write is tried while other clients write to the same item or the table is throttled.
@@ -43,6 +44,7 @@ impl Writer {
             let given = if sums.is_empty() { Ok(BTreeSet::new()) } else { self.adjust(sums).await };
             if let Err(error) = &given {
                 tracing::warn!(bucket = ?self.key, %error, "an adjustment may not have been written");
+                metrics::adjustments_lost(batch.len());
             }
             for request in batch {
                 drop(request.reply.send(given.clone()));
@@ -76,7 +78,9 @@ impl Writer {
             }
             let adjustments: Vec<_> = sums.iter().map(|(limit, sum)| adjustment(&seen, limit, *sum)).collect();
             let id = self.core.operation_id();
-            match self.core.store.adjust(&self.key, &adjustments, operation(&id, 1, moment.now)).await {
+            let written = self.core.store.adjust(&self.key, &adjustments, operation(&id, 1, moment.now)).await;
+            metrics::written("adjust", &written);
+            match written {
                 Ok(Written::Applied(item)) => {
                     match item {
                         Some(item) => drop(self.bucket.observe(self.shard, item, moment)),

@@ -22,6 +22,7 @@ use crate::{
     core::Core,
     error::{AcquireError, DecidedBy, Unavailable},
     lease::Grant,
+    metrics,
 };
 
 /// How often a batch is tried while other clients write to the same item. Each attempt starts from the item that the last
@@ -214,6 +215,7 @@ impl Writer {
                 let written = self.core.store.speculate(&self.key, &write, &amounts, operation).await;
                 progress.is_fresh = true;
                 if let Ok(Written::Refused(Some(item))) = written {
+                    metrics::write("take", "refused");
                     let seen = self.bucket.observe(self.shard, item, moment);
                     return Box::pin(self.overcome(&seen.item, progress, moment)).await;
                 }
@@ -273,6 +275,7 @@ impl Writer {
         id: &str,
         moment: Moment,
     ) -> Result<(), Stop> {
+        metrics::written("take", &written);
         match written {
             Ok(Written::Applied(item)) => self.grant(requests, is_granted, item, moment),
             // Another client was faster.
@@ -308,7 +311,9 @@ impl Writer {
             Some(item) => drop(self.bucket.observe(self.shard, item, moment)),
             None => self.bucket.forget(self.shard),
         }
-        for TakeRequest { amounts, reply, .. } in select(requests, is_granted) {
+        let granted = select(requests, is_granted);
+        metrics::merged(granted.len().saturating_sub(1));
+        for TakeRequest { amounts, reply, .. } in granted {
             let grant = Grant::new(&self.core, &self.bucket, self.shard, amounts, parent.clone());
             // If the caller has gone away, the grant gives its tokens back.
             drop(reply.send(Reply::Granted(grant)));

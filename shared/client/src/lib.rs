@@ -42,6 +42,16 @@
 //! | [`Limiter::audit_events`] | reads what operators have changed |
 //!
 //! All of it is stored as zae-limiter 0.17 stores it. Every call can be made again after an error.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `tower` | `tower::LimitLayer`, a middleware for HTTP services |
+//! | `metrics` | counters, through the facade of the [`metrics`](https://docs.rs/metrics) crate |
+//! | `test-util` | `Limiter::in_memory` and `ManualClock`, for tests of applications |
+//!
+//! None of them is on by default.
 
 #![warn(missing_docs, clippy::missing_errors_doc, clippy::must_use_candidate)]
 
@@ -63,6 +73,7 @@ mod limiter;
 mod limits;
 #[cfg(feature = "test-util")]
 mod memory;
+mod metrics;
 mod names;
 mod scope;
 mod several;

@@ -9,6 +9,7 @@ mod faults;
 mod leases;
 mod limits;
 mod memory;
+mod metrics;
 mod operations;
 mod python_operators;
 mod registry;

@@ -1,0 +1,63 @@
+//! Counters, through the facade of the `metrics` crate. Without the feature `metrics`, nothing is counted.
+
+use tidegate_aws::acquires::{WriteError, Written};
+
+use crate::{
+    error::{AcquireError, DecidedBy},
+    lease::Lease,
+};
+
+/// Counts an acquire by its outcome.
+pub(crate) fn acquired(acquired: &Result<Lease, AcquireError>) {
+    let outcome = match acquired {
+        Ok(lease) if lease.is_degraded() => "degraded",
+        Ok(_) => "granted",
+        Err(AcquireError::Denied(denied)) => {
+            let decided_by = match denied.decided_by() {
+                DecidedBy::Store => "store",
+                DecidedBy::Cache => "cache",
+                DecidedBy::LocalRate => "local_rate",
+            };
+            return count("tidegate_acquires_total", &[("outcome", "denied"), ("decided_by", decided_by)], 1);
+        }
+        Err(AcquireError::Never(_)) => "never",
+        Err(AcquireError::Unavailable(_)) => "unavailable",
+        Err(_) => "error",
+    };
+    count("tidegate_acquires_total", &[("outcome", outcome)], 1);
+}
+
+/// Counts a write to a shard by its outcome.
+pub(crate) fn written(operation: &'static str, written: &Result<Written, WriteError>) {
+    let outcome = match written {
+        Ok(Written::Applied(_)) => "applied",
+        Ok(Written::Refused(_)) => "refused",
+        Err(WriteError::Throttled { .. }) => "throttled",
+        Err(WriteError::NotWritten(_)) => "failed",
+        Err(WriteError::Lost(_)) => "lost",
+    };
+    write(operation, outcome);
+}
+
+/// Counts a write to a shard.
+pub(crate) fn write(operation: &'static str, outcome: &'static str) {
+    count("tidegate_writes_total", &[("operation", operation), ("outcome", outcome)], 1);
+}
+
+/// Counts acquires that needed no write of their own.
+pub(crate) fn merged(acquires: usize) {
+    count("tidegate_merged_acquires_total", &[], acquires);
+}
+
+/// Counts adjustments and refunds that may not have been written.
+pub(crate) fn adjustments_lost(adjustments: usize) {
+    count("tidegate_adjustments_lost_total", &[], adjustments);
+}
+
+#[cfg(feature = "metrics")]
+fn count(name: &'static str, labels: &[(&'static str, &'static str)], by: usize) {
+    ::metrics::counter!(name, labels).increment(u64::try_from(by).unwrap_or(u64::MAX));
+}
+
+#[cfg(not(feature = "metrics"))]
+const fn count(_: &str, _: &[(&str, &str)], _: usize) {}
