@@ -23,6 +23,8 @@
 //! # }
 //! ```
 //!
+//! The [guide] explains the ideas behind this crate, one after another, with examples.
+//!
 //! # What an acquire guarantees
 //!
 //! - It never admits more than the clients' common rule allows, whatever other clients write: every write is conditional.
@@ -66,6 +68,8 @@ mod core;
 mod entities;
 mod error;
 mod give;
+#[cfg(any(doc, feature = "test-util"))]
+pub mod guide;
 mod lane;
 mod lease;
 mod limit;
