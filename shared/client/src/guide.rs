@@ -301,7 +301,7 @@
 //! # What it costs
 //!
 //! Calls, read units and write units of one acquire, with limits that are cached (for a minute) and items below 1 KB. The
-//! table's index costs one more write unit for each write that succeeds.
+//! table's indexes cost one more write unit for each write that succeeds, and three when a bucket is created.
 //!
 //! | operation | calls | read units | write units |
 //! |---|---|---|---|
@@ -312,7 +312,7 @@
 //! | denied | 1 | 0 | 1 |
 //! | denied again within a second | 0 | 0 | 0 |
 //! | first acquire of a bucket: it is created | 3 | 2.5 | 2 |
-//! | limits must be read | +1 | +2 | 0 |
+//! | limits must be read | +1 | +2.5 | 0 |
 //! | adjusted or refunded | +1 | 0 | +1 |
 //!
 //! At most one write to a shard is under way in a process. Acquires that arrive meanwhile share the next one. So under
