@@ -5,7 +5,8 @@
 //! curl -i -H 'x-api-key: key-1' -d 'a text to count' http://127.0.0.1:3000/words
 //! ```
 //!
-//! Each key has 5 requests a minute, so the sixth response is `429 Too Many Requests`. `retry-after` says how many seconds to wait.
+//! Each key has 5 requests a minute, so the sixth response is `429 Too Many Requests`. `retry-after` says how many seconds
+//! to wait.
 //!
 //! The buckets are in the process. To use those of a table, set its limits and name it:
 //!

@@ -4,8 +4,8 @@
 //! cargo lambda build --release -p tidegate --example lambda    # https://www.cargo-lambda.info
 //! ```
 //!
-//! The function needs the variable `TIDEGATE_TABLE`, and a role that allows `dynamodb:GetItem`, `BatchGetItem`, `PutItem`,
-//! `UpdateItem` and `TransactWriteItems` on the table. It is invoked with an event such as `{"key": "key-1", "text": "three short words"}`.
+//! The function needs the variable `TIDEGATE_TABLE`, and a role that allows `dynamodb:BatchGetItem`, `GetItem`, `PutItem`
+//! and `UpdateItem` on the table. It is invoked with an event such as `{"key": "key-1", "text": "three short words"}`.
 
 use std::env;
 
