@@ -17,7 +17,7 @@
 
 mod support;
 
-use std::{error::Error, net::Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use axum::{Extension, Router, body::Body, http::Request, routing::post};
 use tidegate::{
@@ -30,7 +30,7 @@ use tokio::{net::TcpListener, signal};
 const ESTIMATE: u64 = 500;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> anyhow::Result<()> {
     let limits = [Limit::per_minute("requests", 5), Limit::per_minute("words", 10_000)];
     let limiter = support::limiter(limits).await?;
 

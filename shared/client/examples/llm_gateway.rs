@@ -26,7 +26,7 @@ const MODEL: &str = "gpt-4";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> anyhow::Result<()> {
     let limits = [Limit::per_minute("requests", 600), Limit::per_second("tokens", 1_000)];
     let limiter = &support::limiter(limits).await?;
     let began = Instant::now();
@@ -64,7 +64,7 @@ async fn complete(limiter: &Limiter, prompt: &str) -> Result<String, ScopeError<
 }
 
 /// Asks the model for an answer in parts. The cost is known after the last part, so the lease lives until then.
-async fn stream(limiter: &Limiter, prompt: &str) -> Result<i64, Box<dyn Error>> {
+async fn stream(limiter: &Limiter, prompt: &str) -> anyhow::Result<i64> {
     let estimate = estimate(prompt);
     let request = limiter.acquire(KEY, MODEL).take("requests", 1).take("tokens", estimate);
     let mut lease = request.until(Instant::now() + PATIENCE).await?;
