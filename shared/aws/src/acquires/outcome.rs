@@ -1,0 +1,115 @@
+//! What became of a write that is sent once.
+
+use std::{error::Error, io::ErrorKind};
+
+use aws_sdk_dynamodb::{
+    error::{ProvideErrorMetadata, SdkError},
+    types::ThrottlingReason,
+};
+
+use crate::{
+    bucket_item::{BucketItem, bucket_item},
+    dynamodb::Item,
+    error::StoreError,
+};
+
+/// What became of a write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Written {
+    /// It happened; the item after it, or `None` if that cannot be read.
+    Applied(Option<BucketItem>),
+    /// A condition failed, so nothing was written; the item, or `None` if there is none.
+    Refused(Option<BucketItem>),
+}
+
+/// Why it is not known from the response what became of a write.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The table or the item takes no more for the moment. Nothing was written.
+    #[error("{error}")]
+    Throttled {
+        error: StoreError,
+        /// Whether the item's own partition is too hot, so that more shards help.
+        is_hot_partition: bool,
+    },
+    /// Nothing was written.
+    #[error("{0}")]
+    NotWritten(StoreError),
+    /// The response was lost: the write may have happened.
+    #[error("the response was lost: {0}")]
+    Lost(StoreError),
+}
+
+/// What the service said of a write that it has not made.
+pub(super) enum Refusal {
+    /// A condition failed; the item, if there is one.
+    Condition(Option<Item>),
+    /// The item's own partition is too hot, or something else is.
+    Throttled {
+        is_hot_partition: bool,
+    },
+    Other,
+}
+
+/// A function that reads an operation's error. The SDK has one type for each operation.
+macro_rules! refusal {
+    ($error:ident) => {
+        |error| match error {
+            $error::ConditionalCheckFailedException(failed) => Refusal::Condition(failed.item.clone()),
+            $error::ProvisionedThroughputExceededException(error) => throttled(error.throttling_reasons()),
+            $error::ThrottlingException(error) => throttled(error.throttling_reasons()),
+            // A transaction that holds the item is over in milliseconds.
+            $error::TransactionConflictException(_) | $error::RequestLimitExceeded(_) => throttled(&[]),
+            _ => Refusal::Other,
+        }
+    };
+}
+pub(super) use refusal;
+
+pub(super) fn throttled(reasons: &[ThrottlingReason]) -> Refusal {
+    Refusal::Throttled { is_hot_partition: reasons.iter().any(|reason| reason.reason() == Some(HOT_PARTITION)) }
+}
+
+/// Judges the error of a write that is sent once.
+pub(super) fn judge<E>(
+    operation: &'static str,
+    error: SdkError<E>,
+    refusal: fn(&E) -> Refusal,
+) -> Result<Written, WriteError>
+where
+    E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+{
+    let kind = match &error {
+        SdkError::ServiceError(service) => match refusal(service.err()) {
+            Refusal::Condition(item) => {
+                return Ok(Written::Refused(item.map(bucket_item).transpose().map_err(WriteError::NotWritten)?));
+            }
+            Refusal::Throttled { is_hot_partition } => {
+                return Err(WriteError::Throttled { error: StoreError::from_sdk(operation, error), is_hot_partition });
+            }
+            Refusal::Other if service.raw().status().is_server_error() => WriteError::Lost,
+            Refusal::Other => WriteError::NotWritten,
+        },
+        SdkError::ConstructionFailure(_) => WriteError::NotWritten,
+        SdkError::DispatchFailure(failure) if failure.is_user() || never_connected(&error) => WriteError::NotWritten,
+        _ => WriteError::Lost,
+    };
+    Err(kind(StoreError::from_sdk(operation, error)))
+}
+
+/// The reason of a throttled write whose item collection is written too fast.
+///
+/// AWS: [throttling reasons](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/throttling-diagnosing.html).
+const HOT_PARTITION: &str = "TableWriteKeyRangeThroughputExceeded";
+
+/// Whether no connection was made, so that the request was never sent.
+fn never_connected(error: &(dyn Error + 'static)) -> bool {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
+}
