@@ -128,8 +128,32 @@ impl Memory {
         Configured { configuration, is_disabled: false, owner: Owner::default() }
     }
 
-    // A bucket has one shard, and its limits and its attributes do not change. So nothing is ever written below.
+    /// Changes an item, unless `change` returns that a condition does not hold.
+    fn change(
+        &self,
+        key: &BucketKey<'_>,
+        operation: Operation<'_>,
+        change: impl FnOnce(&mut BucketState<'static>) -> bool,
+    ) -> Written {
+        let mut items = self.items();
+        let Some(item) = items.get_mut(&key.clone().into_owned()) else { return Written::Refused(None) };
+        let BucketImage::Plain(state) = &mut item.image else { return Written::Refused(Some(item.clone())) };
+        if !change(state) {
+            return Written::Refused(Some(item.clone()));
+        }
+        item.operation = Some(operation.id.to_owned());
+        Written::Applied(Some(item.clone()))
+    }
 
+    fn items(&self) -> MutexGuard<'_, HashMap<BucketKey<'static>, BucketItem>> {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The writes that a table needs for several shards and for changed limits. A bucket in memory has one shard, and its
+/// limits do not change, so nothing is written.
+#[expect(clippy::unused_self, reason = "the methods are those of a table")]
+impl Memory {
     pub(crate) fn take_together(&self, _: &[SeenShard<'_, '_>], _: Operation<'_>) -> WriteOutcome {
         WriteOutcome::Lost
     }
@@ -154,27 +178,6 @@ impl Memory {
 
     pub(crate) fn increase_shards(&self, _: &BucketKey<'_>, _: &Shards, _: &Plan<'_>) -> WriteOutcome {
         WriteOutcome::Lost
-    }
-
-    /// Changes an item, unless `change` returns that a condition does not hold.
-    fn change(
-        &self,
-        key: &BucketKey<'_>,
-        operation: Operation<'_>,
-        change: impl FnOnce(&mut BucketState<'static>) -> bool,
-    ) -> Written {
-        let mut items = self.items();
-        let Some(item) = items.get_mut(&key.clone().into_owned()) else { return Written::Refused(None) };
-        let BucketImage::Plain(state) = &mut item.image else { return Written::Refused(Some(item.clone())) };
-        if !change(state) {
-            return Written::Refused(Some(item.clone()));
-        }
-        item.operation = Some(operation.id.to_owned());
-        Written::Applied(Some(item.clone()))
-    }
-
-    fn items(&self) -> MutexGuard<'_, HashMap<BucketKey<'static>, BucketItem>> {
-        self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
