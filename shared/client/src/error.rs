@@ -176,12 +176,12 @@ pub enum BuildError {
     #[error(transparent)]
     InvalidLimit(#[from] InvalidLimit),
     /// The table could not be read or created.
-    #[error("table {table:?} cannot be used: {source}")]
+    #[error("table {table:?} cannot be used: {error}")]
     Table {
         /// The table.
         table: String,
         /// Why not.
-        source: Box<AcquireError>,
+        error: Box<AcquireError>,
     },
 }
 
@@ -262,17 +262,9 @@ impl fmt::Display for Rejected {
     }
 }
 
-impl Error for Rejected {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
-    }
-}
-
-impl Error for Unavailable {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.source()
-    }
-}
+// Their texts name all causes.
+impl Error for Rejected {}
+impl Error for Unavailable {}
 
 impl Denied {
     /// Returns how long to wait until the same request can succeed, if nobody else takes tokens.

@@ -117,7 +117,7 @@ impl Limiter {
     /// # Errors
     /// [`BuildError::Table`] if the table cannot be created.
     pub async fn create_table(client: &Client, table: &str) -> Result<(), BuildError> {
-        let failed = |source: AcquireError| BuildError::Table { table: table.to_owned(), source: Box::new(source) };
+        let failed = |source: AcquireError| BuildError::Table { table: table.to_owned(), error: Box::new(source) };
         tidegate_aws::table::ensure(client, table).await.map_err(|error| failed(Unavailable::new(error).into()))?;
         Registry::new(client.clone(), table).enter_version(false).await.map_err(|error| failed(error.into()))?;
         Ok(())
@@ -281,7 +281,7 @@ async fn find_namespace(
     } else {
         namespaces.find(&name).await
     };
-    let unreadable = |error: StoreError| BuildError::Table { table: table.to_owned(), source: Box::new(error.into()) };
+    let unreadable = |error: StoreError| BuildError::Table { table: table.to_owned(), error: Box::new(error.into()) };
     let unknown = || BuildError::UnknownNamespace { namespace: name.clone(), table: table.to_owned() };
     found.map_err(unreadable)?.ok_or_else(unknown)
 }
