@@ -28,7 +28,6 @@ pub(crate) struct Memory {
     items: Arc<Mutex<HashMap<BucketKey<'static>, BucketItem>>>,
 }
 
-#[expect(clippy::unused_self, reason = "the table's stores have the same methods")]
 impl Memory {
     pub(crate) fn new(limits: BTreeMap<Limit<'static>, Terms>) -> Self {
         Self { limits, items: Arc::default() }
