@@ -35,7 +35,7 @@ pub struct BucketItem {
     pub operation: Option<String>,
 }
 
-/// What an item says of the parent of its entity.
+/// The parent that an item names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// Whether consumption cascades to the parent.

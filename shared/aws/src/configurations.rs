@@ -78,7 +78,7 @@ fn owner(meta: Option<&Item>, cascades: Option<bool>) -> Result<Owner, StoreErro
     Ok(Owner { cascades: cascades.unwrap_or(own.cascades), ..own })
 }
 
-/// What a configuration item says.
+/// Decodes a configuration item.
 pub(crate) fn level(item: Option<&Item>) -> Result<Option<LevelConfiguration>, StoreError> {
     let Some(item) = item else { return Ok(None) };
     let mut level = LevelConfiguration {

@@ -74,7 +74,7 @@ impl Namespaces {
                 return Ok(id);
             }
         }
-        // Somebody has deleted it.
+        // The name exists with another status: it was deleted.
         Err(StoreError::Unexplained { item: format!("{} {}", system::PARTITION, schema::namespace_sk(name)) })
     }
 }

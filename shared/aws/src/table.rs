@@ -15,6 +15,7 @@ use aws_sdk_dynamodb::{
     waiters::table_exists::WaitUntilTableExistsError,
 };
 
+use crate::error::StoreError;
 use crate::schema::{
     INDEXES, Index, IndexScope, PK, SK, TTL,
     tokens::{
@@ -113,19 +114,26 @@ pub async fn create(client: &Client, name: &str) -> Result<(), CreateError> {
 }
 
 /// Creates the bucket table unless it exists, and waits until it can be used.
-pub async fn ensure(client: &Client, name: &str) -> Result<(), CreateError> {
+pub async fn ensure(client: &Client, name: &str) -> Result<(), StoreError> {
     let exists = |error: &SdkError<CreateTableError>| {
         error.as_service_error().is_some_and(CreateTableError::is_resource_in_use_exception)
     };
-    match create(client, name).await {
+    let ensured = match create(client, name).await {
         Err(CreateError::Table(error)) if exists(&error) => {
-            client.wait_until_table_exists().table_name(name).wait(LONGEST_CREATION).await.map_err(Box::new)?;
-            // Whoever created it may have failed before this. It fails where time to live is enabled already.
+            let waited = client.wait_until_table_exists().table_name(name).wait(LONGEST_CREATION).await;
+            // The creation may have failed before this. If time to live is enabled already, this fails.
             drop(expire_by(client, name, TTL).await);
-            Ok(())
+            waited.map(drop).map_err(|error| CreateError::Inactive(Box::new(error)))
         }
         created => created,
-    }
+    };
+    ensured.map_err(|error| match error {
+        CreateError::Table(error) => StoreError::from_sdk("CreateTable", error),
+        CreateError::TimeToLive(error) => StoreError::from_sdk("UpdateTimeToLive", error),
+        CreateError::Description(_) | CreateError::Inactive(_) => {
+            StoreError::Unavailable { operation: "CreateTable", source: Box::new(error) }
+        }
+    })
 }
 
 /// Creates the token tables, with their indexes and their TTL.

@@ -50,7 +50,7 @@ pub struct UsageItem {
     pub resource: String,
     /// The start of the period, as RFC 3339 writes it.
     pub start: String,
-    /// Stream records with consumption.
+    /// Acquires, adjustments and refunds that changed the consumption.
     pub events: i64,
     /// Whole tokens, by limit.
     pub tokens: BTreeMap<String, i64>,

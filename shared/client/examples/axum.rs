@@ -11,8 +11,10 @@
 //! The buckets are in the process. To use those of a table, set its limits and name it:
 //!
 //! ```sh
+//! export TIDEGATE_TABLE=tidegate-buckets # of a deployed stack
+//! tidegate namespace register default
 //! tidegate limits set --resource words requests=5/minute words=10000/minute
-//! TIDEGATE_TABLE=limits cargo run -p tidegate --features test-util,tower --example axum
+//! cargo run -p tidegate --features test-util,tower --example axum
 //! ```
 
 mod support;

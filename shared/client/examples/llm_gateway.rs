@@ -7,8 +7,10 @@
 //! The model is simulated, and the buckets are in the process. To use those of a table, set its limits and name it:
 //!
 //! ```sh
+//! export TIDEGATE_TABLE=tidegate-buckets # of a deployed stack
+//! tidegate namespace register default
 //! tidegate limits set --resource gpt-4 requests=600/minute tokens=1000/second
-//! TIDEGATE_TABLE=limits cargo run -p tidegate --features test-util --example llm_gateway
+//! cargo run -p tidegate --features test-util --example llm_gateway
 //! ```
 
 mod support;

@@ -4,8 +4,9 @@ use tidegate::{AcquireError, Limit, Limiter, Scope};
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let client = aws_sdk_dynamodb::Client::new(&aws_config::load_defaults(BehaviorVersion::latest()).await);
-    Limiter::create_table(&client, "limits").await?; // `sam deploy` creates it, too
+    Limiter::create_table(&client, "limits").await?; // once, unless a stack has a table
     let limiter = Limiter::builder(client, "limits").create_namespace().build().await?;
+    // Once, or with the command `tidegate`.
     let limits = [Limit::per_minute("requests", 600), Limit::per_minute("tokens", 60_000)];
     limiter.limits().set(Scope::resource("gpt-4"), limits).await?;
 

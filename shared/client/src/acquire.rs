@@ -31,13 +31,13 @@ const BUSY_ATTEMPTS: usize = 8;
 /// The attempt at which the shards of a bucket are doubled, if its partition is too hot.
 const DOUBLE_AT: usize = 4;
 
-/// How often a request starts anew because the bucket got other shards.
+/// How often a request restarts because the number of shards has changed.
 const MOVES: u32 = 4;
 
 /// When to try again if the bucket's partitions take no more writes.
 const BUSY: Duration = Duration::from_millis(100);
 
-/// When to try again if nothing is known about the tokens.
+/// When to try again if the deadline passed while earlier callers waited.
 const IN_LINE: Duration = Duration::from_secs(1);
 
 /// A request for tokens of one entity on one resource. It is sent when it is awaited.
@@ -72,8 +72,11 @@ impl AcquireBuilder {
         self
     }
 
-    /// Waits for tokens until the deadline. Callers that wait for the same bucket are served in the order of their
-    /// arrival, whatever limits they ask for. Without a deadline, a request is denied at once.
+    /// Waits for tokens until the deadline, which is Tokio's [`Instant`]. Without a deadline, a request is denied at once.
+    ///
+    /// Callers that wait for the same bucket stand in line, whatever limits they ask for, and are served in the order of
+    /// their arrival. Callers without a deadline do not stand in line: they may take tokens first. If the table has not
+    /// answered at the deadline, the request is denied. An error of the table ends the wait at once.
     pub fn until(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
@@ -81,7 +84,8 @@ impl AcquireBuilder {
 
     /// Looks at what the bucket and its parent's can grant, without taking. The deadline has no effect.
     ///
-    /// It reads shard 0, and the other shards if there are any: one or two calls for each bucket. Other callers can take
+    /// It reads shard 0, and the other shards if there are any: one or two calls for each bucket, and one more if its
+    /// limits are not cached. Other callers can take
     /// tokens at any time, so an acquire right after it can still be denied.
     ///
     /// # Errors
@@ -148,7 +152,7 @@ impl Request {
     }
 }
 
-/// What becomes of a request that the table did not answer.
+/// Applies [`OnUnavailable`] to a request that the table did not answer.
 fn unavailable(limiter: &Limiter, name: &Name, error: Unavailable) -> Result<Lease, AcquireError> {
     let Name { entity, resource } = name;
     match limiter.on_unavailable {
@@ -183,7 +187,7 @@ async fn acquire_until(
     let mut busy = 0;
     let mut denied = Denied { retry_after: IN_LINE, limits: Vec::new(), decided_by: DecidedBy::Cache };
     loop {
-        // An answer that is late is no outage.
+        // A late response is not an outage.
         let Ok(acquired) = tokio::time::timeout_at(deadline, acquire(core, name, amounts)).await else {
             return Err(denied.into());
         };
@@ -201,12 +205,14 @@ async fn acquire_until(
         if Instant::now() + wait > deadline {
             return acquired;
         }
-        core.clock.sleep(wait).await;
+        if tokio::time::timeout_at(deadline, core.clock.sleep(wait)).await.is_err() {
+            return acquired;
+        }
     }
 }
 
-/// Takes tokens of a bucket, and of its parent if consumption cascades. What only one of them grants is given back when
-/// its grants are dropped.
+/// Takes tokens of a bucket, and of its parent if consumption cascades. If only one of them
+/// grants, its grants are dropped, which gives the tokens back.
 async fn acquire(core: &Arc<Core>, name: &Name, amounts: &Amounts<'static>) -> Result<Vec<Grant>, AcquireError> {
     let bucket = core.bucket(name);
     let of = |entity: &Entity<'static>| core.bucket(&Name { entity: entity.clone(), resource: name.resource.clone() });
@@ -215,7 +221,7 @@ async fn acquire(core: &Arc<Core>, name: &Name, amounts: &Amounts<'static>) -> R
         None => (take(core, &bucket, amounts, false).await?, Vec::new()),
         Some(parent) => {
             let parent = of(parent);
-            // What one of them is known to deny is not taken from the other one, to be given back.
+            // If a cached image of one of them denies the request, nothing is taken from the other one.
             match (known_denial(core, &bucket, amounts), known_denial(core, &parent, amounts)) {
                 (Some(own), Some(parents)) => return Err(both(own, parents)),
                 (Some(error), None) | (None, Some(error)) => return Err(error),
@@ -228,7 +234,7 @@ async fn acquire(core: &Arc<Core>, name: &Name, amounts: &Amounts<'static>) -> R
             }
         }
     };
-    // The item says who the parent is: it is not known before the first acquire, and may have changed.
+    // The item names the parent, which is unknown before the first acquire and may have changed.
     let actual = grants.iter().find_map(|grant| grant.parent.clone());
     if actual == expected {
         grants.extend(parents);
@@ -353,9 +359,10 @@ pub(crate) fn refusal(bucket: &Bucket, shortages: &[Shortage<'static>], decided_
         Remedy::Wait(wait) => Some(wait),
         Remedy::SeveralShards | Remedy::Never => None,
     });
+    let known = shortages.iter().filter(|shortage| !shortage.limit.is_write_units());
     AcquireError::Denied(Denied {
         retry_after: waits.max().unwrap_or(IN_LINE),
-        limits: shortages.iter().map(|shortage| LimitStatus::new(entity, shortage)).collect(),
+        limits: known.map(|shortage| LimitStatus::new(entity, shortage)).collect(),
         decided_by,
     })
 }

@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use tidegate_aws::{
     audit::{Action, Audit},
-    entities, fanout, limits, usage,
+    entities,
+    error::StoreError,
+    fanout, limits, usage,
 };
 use tidegate_domain::configuration;
 
 use crate::{
     core::Core,
-    error::{InvalidRequest, Unavailable},
+    error::{InvalidRequest, Rejected, Unavailable},
     limit::InvalidLimit,
 };
 
@@ -70,9 +72,21 @@ pub enum AdminError {
         /// Why the others do not.
         source: Unavailable,
     },
+    /// The table does not exist, a permission is missing, it rejects the request, or an item is malformed.
+    #[error(transparent)]
+    Rejected(Rejected),
     /// The table could not be asked, or its response was lost. The same call can be made again.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
+}
+
+impl From<StoreError> for AdminError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable { .. } => Self::Unavailable(Unavailable::new(error)),
+            _ => Self::Rejected(Rejected::new(error)),
+        }
+    }
 }
 
 /// How many bucket items a change has reached. A bucket has one item for each shard.
@@ -124,7 +138,7 @@ impl Core {
     ) -> Result<(), AdminError> {
         let Administration { audit, principal, .. } = &self.administration;
         let logged = audit.log(&self.namespace, action, scope, principal.as_deref(), details, self.moment().now).await;
-        Ok(logged.map_err(Unavailable::new)?)
+        Ok(logged?)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use tidegate_aws::audit;
 
-use crate::{administration::AdminError, error::Unavailable, limiter::Limiter, scope::Scope};
+use crate::{administration::AdminError, limiter::Limiter, scope::Scope};
 
 /// A change that an operator has made.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +34,7 @@ impl Limiter {
     pub async fn audit_events(&self, scope: Scope) -> Result<Vec<AuditEvent>, AdminError> {
         let core = &self.core;
         let subject = audit::subject(&scope.checked()?);
-        let events = core.administration.audit.events(&core.namespace, &subject).await.map_err(Unavailable::new)?;
+        let events = core.administration.audit.events(&core.namespace, &subject).await?;
         Ok(events.into_iter().map(AuditEvent::from).collect())
     }
 }

@@ -56,7 +56,7 @@ struct Lane {
     seen: Option<Arc<Seen>>,
 }
 
-/// An item, and when it was so, as [`Moment::elapsed`].
+/// An item, and the time at which it was read, as [`Moment::elapsed`].
 pub(crate) struct Seen {
     pub(crate) item: BucketItem,
     pub(crate) at: Duration,
@@ -75,8 +75,8 @@ pub(crate) enum Choice {
     AllDry(Vec<Shortage<'static>>),
 }
 
-/// Returns the state of an item if the rules of a plain token bucket apply to it. A `vu` of 0 only asks for a pass that
-/// clamps.
+/// Returns the state of an item if the rules of a plain token bucket apply to it. A `vu` of 0, which an
+/// operator's change leaves, only asks for a refill that clamps the tokens.
 pub(crate) fn plain(item: &BucketItem) -> Option<&BucketState<'static>> {
     let is_plain = !item.is_disabled
         && !item.is_soft
@@ -114,7 +114,7 @@ impl Bucket {
         self.lock().count
     }
 
-    /// Remembers the number of shards that shard 0 tells.
+    /// Stores the shard count of shard 0.
     pub(crate) fn learn(&self, count: ShardCount) {
         self.lock().count = count.get();
     }

@@ -25,7 +25,7 @@ pub(crate) struct Moment {
     pub(crate) elapsed: Duration,
 }
 
-/// A clock that stands still until it is told otherwise, for tests. Clones show the same time.
+/// A clock for tests. Its time changes only in [`advance`](Self::advance). Clones show the same time.
 ///
 /// ```
 /// # #[cfg(feature = "test-util")] {
@@ -41,7 +41,7 @@ pub(crate) struct Moment {
 pub struct ManualClock(watch::Sender<i64>);
 
 impl ManualClock {
-    /// A clock that shows a moment, in milliseconds since 1970.
+    /// Creates a clock that shows a time, in milliseconds since 1970.
     #[must_use]
     pub fn new(epoch_millis: i64) -> Self {
         Self(watch::Sender::new(epoch_millis))

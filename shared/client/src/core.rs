@@ -48,7 +48,7 @@ pub(crate) struct Core {
     runtime: Handle,
 }
 
-/// A bucket: whom it limits, and what.
+/// The entity and the resource of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Name {
     pub(crate) entity: Entity<'static>,

@@ -9,7 +9,7 @@ use tidegate_aws::{
 };
 use tidegate_domain::{bucket, configuration};
 
-use crate::{administration::AdminError, error::Unavailable, limiter::Limiter, names};
+use crate::{administration::AdminError, limiter::Limiter, names};
 
 /// The entities of a namespace. Made by [`Limiter::entities`].
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +103,7 @@ impl Limiter {
 
 // The methods take the handle by value, so that their futures outlive it.
 impl Entities<'_> {
-    /// Creates an entity. Create it before it takes tokens: a bucket that exists keeps the parent that it was created with.
+    /// Creates an entity. Create it before it takes tokens: a bucket that exists keeps its parent until it is refilled.
     ///
     /// # Errors
     /// [`AdminError`] if an id is invalid, if the entity exists or is its own parent, or if the table cannot be written.
@@ -118,7 +118,7 @@ impl Entities<'_> {
         let now = core.moment().now;
         item.created_at = now.rfc3339();
         let created = core.administration.entities.create(&core.namespace, &id, &item, now).await;
-        if !created.map_err(Unavailable::new)? {
+        if !created? {
             return Err(AdminError::EntityExists { entity: item.id });
         }
         let scope = scope(id);
@@ -141,7 +141,7 @@ impl Entities<'_> {
     pub async fn get(self, id: &str) -> Result<Option<Entity>, AdminError> {
         let core = &self.limiter.core;
         let found = core.administration.entities.get(&core.namespace, &names::entity(id)?).await;
-        Ok(found.map_err(Unavailable::new)?.map(Entity::from))
+        Ok(found?.map(Entity::from))
     }
 
     /// Reads all children of an entity.
@@ -151,7 +151,7 @@ impl Entities<'_> {
     pub async fn children(self, parent: &str) -> Result<Vec<Entity>, AdminError> {
         let core = &self.limiter.core;
         let found = core.administration.entities.children(&core.namespace, &names::entity(parent)?).await;
-        Ok(found.map_err(Unavailable::new)?.into_iter().map(Entity::from).collect())
+        Ok(found?.into_iter().map(Entity::from).collect())
     }
 
     /// Deletes an entity with its buckets, its limits and its usage snapshots. Returns the number of deleted items. Audit
@@ -163,7 +163,7 @@ impl Entities<'_> {
     pub async fn delete(self, id: &str) -> Result<usize, AdminError> {
         let core = &self.limiter.core;
         let id = names::entity(id)?;
-        let deleted = core.administration.entities.delete(&core.namespace, &id).await.map_err(Unavailable::new)?;
+        let deleted = core.administration.entities.delete(&core.namespace, &id).await?;
         let scope = scope(id);
         core.configurations.forget(&scope);
         if deleted > 0 {

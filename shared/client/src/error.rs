@@ -14,7 +14,8 @@ use crate::limit::InvalidLimit;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// There are too few tokens now. Waiting helps.
+    /// There are too few tokens now, or the bucket accepts no more writes for the moment. Retry after
+    /// [`Denied::retry_after`].
     #[error("{0}")]
     Denied(Denied),
     /// The request asks for more than the bucket can ever hold. Waiting does not help.
@@ -61,7 +62,7 @@ pub enum AcquireError {
     /// The request itself is wrong.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
-    /// The table does not exist, its policy does not let the process in, it rejects the request, or an item is malformed.
+    /// The table does not exist, a permission is missing, it rejects the request, or an item is malformed.
     /// An operator must act; [`on_unavailable`](crate::LimiterBuilder::on_unavailable) does not apply.
     #[error(transparent)]
     Rejected(Rejected),
@@ -84,7 +85,8 @@ pub struct Denied {
 pub enum DecidedBy {
     /// The table.
     Store,
-    /// What the table has told at most a second ago, projected to the present; or the deadline of a caller in line.
+    /// An image of the bucket at most a second old, projected to the present; or the deadline passed while earlier callers
+    /// waited.
     Cache,
     /// [`OnUnavailable::Local`](crate::OnUnavailable::Local), because the table is unavailable.
     LocalRate,
@@ -100,7 +102,8 @@ pub struct LimitStatus {
     pub limit: String,
     /// What the request asks for.
     pub requested: u64,
-    /// What the bucket can grant; below zero in debt.
+    /// What the bucket can grant; below zero in debt. In a denial of a bucket with several shards, what the shard can grant
+    /// that has denied.
     pub available: i64,
     /// What the bucket can hold.
     pub capacity: u64,
@@ -225,6 +228,12 @@ pub enum CommitError {
     },
 }
 
+impl Rejected {
+    pub(crate) fn new(source: impl Error + Send + Sync + 'static) -> Self {
+        Self(Arc::new(source))
+    }
+}
+
 impl Unavailable {
     pub(crate) fn new(source: impl Error + Send + Sync + 'static) -> Self {
         Self { source: Arc::new(source), is_busy: false }
@@ -245,7 +254,7 @@ impl From<StoreError> for AcquireError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable { .. } => Self::Unavailable(Unavailable::new(error)),
-            _ => Self::Rejected(Rejected(Arc::new(error))),
+            _ => Self::Rejected(Rejected::new(error)),
         }
     }
 }
@@ -267,19 +276,20 @@ impl Error for Rejected {}
 impl Error for Unavailable {}
 
 impl Denied {
-    /// Returns how long to wait until the same request can succeed, if nobody else takes tokens.
+    /// Returns how long to wait until the same request can succeed, if no other caller takes tokens.
     #[must_use]
     pub const fn retry_after(&self) -> Duration {
         self.retry_after
     }
 
-    /// Returns the limits that are short.
+    /// Returns the limits that are short. They are not known, and the list is empty, if the bucket is busy, if the caller
+    /// was still in line at its deadline, or if [`OnUnavailable::Local`](crate::OnUnavailable::Local) has denied.
     #[must_use]
     pub fn limits(&self) -> &[LimitStatus] {
         &self.limits
     }
 
-    /// Returns whether the table decided, or what it told before.
+    /// Returns what decided: the table, a cached image, or the local rate.
     #[must_use]
     pub const fn decided_by(&self) -> DecidedBy {
         self.decided_by

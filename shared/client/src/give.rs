@@ -141,7 +141,7 @@ fn adjustment(seen: &Seen, limit: &Limit<'static>, taken: i64) -> Adjustment<'st
     }
 }
 
-/// Other writers were faster, again and again.
+/// Other clients changed the item during every attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("other clients changed the bucket during each of {ATTEMPTS} attempts")]
 struct Contended;

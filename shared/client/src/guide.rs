@@ -1,14 +1,14 @@
 //! How to limit callers with this crate, one idea after another.
 //!
-//! All examples run as they are. They use `Limiter::in_memory`, whose buckets are in the process, so they need no table.
+//! Most examples use `Limiter::in_memory`, whose buckets are in the process, so they run without a table.
 //!
 //! # The ideas
 //!
 //! **Tokens** pay for requests. A **limit** says how many tokens come back in a period, and how many a full bucket
 //! holds. A **bucket** has all limits of one **entity** on one **resource**:
 //!
-//! - An entity is who is limited: an API key, a customer, a team.
-//! - A resource is what it uses: an API, a model, a queue.
+//! - An entity is the caller that is limited: an API key, a customer, a team.
+//! - A resource is what the entity uses: an API, a model, a queue.
 //! - A limit has a name of your choice, such as `requests` or `tokens`. A request can take from several limits at once. It
 //!   gets all that it asks for, or nothing.
 //!
@@ -51,11 +51,14 @@
 //!
 //! | error | what it means |
 //! |---|---|
-//! | [`Denied`](crate::AcquireError::Denied) | There are too few tokens now. `retry_after` says how long to wait. |
+//! | [`Denied`](crate::AcquireError::Denied) | There are too few tokens now, or the bucket accepts no more writes for the moment. `retry_after` says how long to wait. |
 //! | [`Never`](crate::AcquireError::Never) | The request is larger than the bucket. Waiting does not help. |
 //! | [`Disabled`](crate::AcquireError::Disabled) | An operator refuses this entity or resource. |
 //! | [`UnknownLimit`](crate::AcquireError::UnknownLimit), [`NotConfigured`](crate::AcquireError::NotConfigured) | Limits are missing in the configuration. |
-//! | [`Unavailable`](crate::AcquireError::Unavailable) | The table could not be asked. |
+//! | [`Invalid`](crate::AcquireError::Invalid) | A name or an amount is wrong. Nothing was sent. |
+//! | [`Unsupported`](crate::AcquireError::Unsupported) | The bucket has a rule of zae-limiter that this crate does not apply. |
+//! | [`Rejected`](crate::AcquireError::Rejected) | The table or a permission is missing, or an item is malformed: an operator must act. |
+//! | [`Unavailable`](crate::AcquireError::Unavailable) | The table could not be reached, or a response was lost. |
 //!
 //! On a table, build the limiter once and clone it: clones share connections and caches.
 //!
@@ -102,7 +105,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! [`check`](crate::AcquireBuilder::check) tells what a bucket can grant, without taking anything.
+//! [`check`](crate::AcquireBuilder::check) returns what a bucket can grant, without taking anything.
 //!
 //! # Adjusting
 //!
@@ -117,7 +120,7 @@
 //! let limiter = Limiter::in_memory([Limit::per_minute("tokens", 1_000)]).build().await?;
 //!
 //! let mut lease = limiter.acquire("key-1", "gpt-4").take("tokens", 500).await?;
-//! let used = 420; // says the model
+//! let used = 420; // reported by the model
 //! lease.adjust("tokens", used - 500);
 //! lease.commit().await?; // writes the adjustment
 //!
@@ -182,16 +185,16 @@
 //!
 //! # When the table is unavailable
 //!
-//! You decide between a service that is down and limits that are not kept, with
+//! If the table is unavailable, the limiter can refuse requests or admit them without limits. Choose with
 //! [`on_unavailable`](crate::LimiterBuilder::on_unavailable):
 //!
 //! | [`OnUnavailable`](crate::OnUnavailable) | what an acquire returns |
 //! |---|---|
 //! | `Deny`, the default | [`AcquireError::Unavailable`](crate::AcquireError::Unavailable) |
-//! | `Allow` | a lease of nothing |
-//! | `Local(rate)` | a lease of nothing, at most `rate` times a second for each bucket in each process |
+//! | `Allow` | an empty lease |
+//! | `Local(rate)` | an empty lease, at most `rate` times a second for each bucket in each process: `OnUnavailable::Local(50.try_into()?)` |
 //!
-//! [`Lease::is_degraded`](crate::Lease::is_degraded) tells such a lease from a real one. If a response is lost, the limiter
+//! [`Lease::is_degraded`](crate::Lease::is_degraded) returns true for such a lease. If a response is lost, the limiter
 //! reads the item to find out whether the tokens were taken. It never takes them twice. If it cannot find out, the acquire
 //! fails as unavailable, and the tokens count as taken; a refund counts as not made. So tokens can be lost, but never
 //! created.
@@ -233,7 +236,7 @@
 //!
 //! # Testing your application
 //!
-//! The feature `test-util` has a limiter without a table, and a clock that your test moves. All entities of such a limiter
+//! The feature `test-util` provides a limiter without a table, and a clock that your test moves. All entities of such a limiter
 //! have the same limits on all resources. Its administration is unavailable.
 //!
 //! ```
@@ -283,7 +286,7 @@
 //! # }
 //! ```
 //!
-//! # Watching it
+//! # Metrics and tracing
 //!
 //! With the feature `metrics`, the limiter counts through the facade of the [`metrics`](https://docs.rs/metrics) crate:
 //!
@@ -305,25 +308,25 @@
 //!
 //! | operation | calls | read units | write units |
 //! |---|---|---|---|
-//! | tokens are there | 1 | 0 | 1 |
+//! | enough tokens are stored | 1 | 0 | 1 |
 //! | the bucket must be refilled, and was seen before | 1 | 0 | 1 |
 //! | the bucket must be refilled, and was not seen before | 2 | 0 | 2 |
 //! | with a parent | twice as many | 0 | twice as many |
-//! | denied | 1 | 0 | 1 |
+//! | denied; a bucket with several shards: up to 3 times | 1 | 0 | 1 |
 //! | denied again within a second | 0 | 0 | 0 |
 //! | first acquire of a bucket: it is created | 3 | 2.5 | 2 |
 //! | limits must be read | +1 | +2.5 | 0 |
 //! | adjusted or refunded | +1 | 0 | +1 |
 //!
-//! At most one write to a shard is under way in a process. Acquires that arrive meanwhile share the next one. So under
+//! At most one write to a shard is under way in a process, except for requests that are larger than one shard. Acquires that arrive meanwhile share the next one. So under
 //! load, a process makes one write for many acquires: at 5 milliseconds for a write, at most 200 a second for each shard,
 //! however many callers there are.
 //!
 //! # What this crate does not do
 //!
-//! - It does not apply schedules, quotas, session windows, soft limits and bypasses of zae-limiter. From a bucket that has
-//!   them, it takes tokens that are stored; what needs more is
-//!   [`AcquireError::Unsupported`](crate::AcquireError::Unsupported), which names the attribute.
+//! - It does not apply schedules, quotas and session windows of zae-limiter. From a bucket that has them, it takes stored
+//!   tokens only. It honours soft limits and bypasses that are in effect, and does not renew them. What needs more is
+//!   [`AcquireError::Unsupported`](crate::AcquireError::Unsupported), which names the rule.
 //! - A request takes from one resource. Acquires of two resources are two requests, and two leases.
 //! - Amounts are whole tokens.
 //! - Leases do not expire: a process that crashes leaves its tokens taken, and they come back with time.

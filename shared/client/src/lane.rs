@@ -40,7 +40,7 @@ pub(crate) struct TakeRequest {
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 
-/// What becomes of a request for tokens.
+/// The result of a request for tokens.
 pub(crate) enum Reply {
     Granted(Grant),
     Denied(Vec<Shortage<'static>>, DecidedBy),
@@ -263,11 +263,11 @@ impl Writer {
                 return Ok(());
             }
         };
-        self.conclude(requests, &is_granted, written, &id, moment).await
+        self.finish(requests, &is_granted, written, &id, moment).await
     }
 
     /// Replies to the requests that a write has taken for, if it has happened.
-    pub(crate) async fn conclude(
+    pub(crate) async fn finish(
         &self,
         requests: &mut Vec<TakeRequest>,
         is_granted: &[bool],
@@ -347,7 +347,7 @@ impl Stop {
     }
 }
 
-/// Other writers were faster, again and again.
+/// Other clients changed the item during every attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("other clients changed the bucket during each of {ATTEMPTS} attempts")]
 struct Contended;

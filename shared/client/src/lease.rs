@@ -37,7 +37,7 @@ impl Grant {
         Self { core: Arc::clone(core), bucket: Arc::clone(bucket), shard, amounts, parent, is_kept: false }
     }
 
-    /// Changes what was taken. The receiver hears when the change is written.
+    /// Changes what was taken. The receiver resolves when the change is written.
     fn change(&self, changes: Changes) -> oneshot::Receiver<Given> {
         let (reply, written) = oneshot::channel();
         self.bucket.give(&self.core, self.shard, GiveRequest { changes, reply });
@@ -82,7 +82,7 @@ impl Lease {
         Self { grants, adjustments: Changes::new(), invalid: None, is_degraded: false }
     }
 
-    /// A lease of nothing, because the table was unavailable.
+    /// An empty lease, because the table was unavailable.
     pub(crate) fn degraded() -> Self {
         Self { grants: Vec::new(), adjustments: Changes::new(), invalid: None, is_degraded: true }
     }
@@ -95,8 +95,8 @@ impl Lease {
         self.is_degraded
     }
 
-    /// Takes `tokens` more of a limit, or gives them back if the number is below zero. Nothing is written before
-    /// [`commit`](Self::commit). The bucket may fall below zero; it then grants nothing until it has refilled.
+    /// Takes `tokens` more of a limit, or gives them back if the number is below zero. The change is written when
+    /// the lease is committed or dropped. The bucket may fall below zero; it then grants nothing until it has refilled.
     ///
     /// A limit that the acquire did not name is adjusted, too.
     pub fn adjust(&mut self, limit: &str, tokens: i64) {

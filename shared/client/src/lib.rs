@@ -4,7 +4,6 @@
 //! functions refill the buckets, spread hot ones over shards, and count usage.
 //!
 //! ```no_run
-//! use std::time::Duration;
 //! use tidegate::{AcquireError, Limiter};
 //!
 //! # async fn example(client: aws_sdk_dynamodb::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -28,22 +27,23 @@
 //! # What an acquire guarantees
 //!
 //! - It never admits more than the clients' common rule allows, whatever other clients write: every write is conditional.
-//! - It charges at most once. If a response is lost, the limiter finds out whether the charge happened, and never sends it again.
-//! - It can be cancelled at any await point. Tokens that were taken for a caller that has gone away are given to the next
-//!   one, or are given back.
+//! - It charges at most once. If a response is lost, the limiter reads the item to find out whether the charge happened. It
+//!   does not charge again.
+//! - It can be cancelled at any await point. Tokens that were taken for a caller that has gone away are given back.
 //! - A cache can deny a request, for at most a second, but never admits one.
 //!
 //! # Administration
 //!
 //! | method | what it does |
 //! |---|---|
-//! | [`Limiter::limits`] | sets, reads, deletes and lists limits: [`Scope`] says for whom, [`Limit`] how much |
+//! | [`Limiter::limits`] | sets, reads, deletes and lists limits: a [`Scope`] selects callers, a [`Limit`] sets the rate |
 //! | [`Limiter::entities`] | creates, reads and deletes entities, and lists children |
-//! | [`Limiter::disable`], [`Limiter::enable`] | refuse all acquires of a scope, and admit them again |
+//! | [`Limiter::disable`], [`Limiter::enable`], [`Limiter::clear_disabled`] | refuse all acquires of a scope, admit them again, or leave that to a less specific scope |
 //! | [`Limiter::usage`] | reads what was consumed by hour, day or month |
 //! | [`Limiter::audit_events`] | reads what operators have changed |
 //!
-//! All of it is stored as zae-limiter 0.17 stores it. Every call can be made again after an error.
+//! All of it is stored as zae-limiter 0.17 stores it. After an error, a call can be repeated. If only its audit event failed,
+//! the event is not written again.
 //!
 //! # Features
 //!

@@ -85,31 +85,31 @@ pub enum InvalidLimit {
 }
 
 impl Limit {
-    /// A limit of so many tokens a second.
+    /// Creates a limit of `tokens` tokens per second.
     #[must_use]
     pub fn per_second(name: impl Into<String>, tokens: u64) -> Self {
         Self::per(name, tokens, Duration::from_secs(1))
     }
 
-    /// A limit of so many tokens a minute.
+    /// Creates a limit of `tokens` tokens per minute.
     #[must_use]
     pub fn per_minute(name: impl Into<String>, tokens: u64) -> Self {
         Self::per(name, tokens, Duration::from_mins(1))
     }
 
-    /// A limit of so many tokens an hour.
+    /// Creates a limit of `tokens` tokens per hour.
     #[must_use]
     pub fn per_hour(name: impl Into<String>, tokens: u64) -> Self {
         Self::per(name, tokens, Duration::from_hours(1))
     }
 
-    /// A limit of so many tokens a day, which is 24 hours.
+    /// Creates a limit of `tokens` tokens per day, which is 24 hours.
     #[must_use]
     pub fn per_day(name: impl Into<String>, tokens: u64) -> Self {
         Self::per(name, tokens, Duration::from_hours(24))
     }
 
-    /// A limit of so many tokens in a period of whole seconds.
+    /// Creates a limit of `tokens` tokens in a period of whole seconds.
     #[must_use]
     pub fn per(name: impl Into<String>, tokens: u64, period: Duration) -> Self {
         Self { name: name.into(), refill: tokens, period, burst: None }

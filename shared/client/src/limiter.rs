@@ -20,7 +20,7 @@ use crate::{
     cache::ConfigurationCache,
     clock::Clock,
     core::Core,
-    error::{AcquireError, BuildError, ScopeError, Unavailable},
+    error::{AcquireError, BuildError, ScopeError},
     lease::Lease,
     names,
     store::Store,
@@ -52,10 +52,10 @@ pub enum OnUnavailable {
     /// [`AcquireError::Unavailable`](crate::AcquireError::Unavailable).
     #[default]
     Deny,
-    /// A lease of nothing: see [`Lease::is_degraded`](crate::Lease::is_degraded).
+    /// An empty lease: see [`Lease::is_degraded`](crate::Lease::is_degraded).
     Allow,
-    /// The same, for at most so many acquires per second of each entity on each resource in this process, and as many at
-    /// once. Above that rate, an acquire is denied.
+    /// An empty lease for at most this many acquires per second, and this many at once, of each entity on each resource in
+    /// this process. Above that rate, an acquire is denied.
     Local(NonZeroU32),
 }
 
@@ -74,8 +74,8 @@ pub struct LimiterBuilder {
 /// Where the buckets are.
 #[derive(Clone, Debug)]
 enum Place {
-    /// In a table. The namespace `is_created` if it is missing.
-    Table { client: Client, table: String, is_created: bool },
+    /// In a table.
+    Table { client: Client, table: String, creates_namespace: bool },
     #[cfg(feature = "test-util")]
     Memory { limits: Vec<Limit> },
 }
@@ -83,7 +83,7 @@ enum Place {
 impl Limiter {
     /// Starts to build a limiter for a table, by its name or ARN.
     pub fn builder(client: Client, table: impl Into<String>) -> LimiterBuilder {
-        LimiterBuilder::new(Place::Table { client, table: table.into(), is_created: false })
+        LimiterBuilder::new(Place::Table { client, table: table.into(), creates_namespace: false })
     }
 
     /// Starts to build a limiter whose buckets are in this process, for tests of applications. All entities have these
@@ -118,12 +118,20 @@ impl Limiter {
     /// [`BuildError::Table`] if the table cannot be created.
     pub async fn create_table(client: &Client, table: &str) -> Result<(), BuildError> {
         let failed = |source: AcquireError| BuildError::Table { table: table.to_owned(), error: Box::new(source) };
-        tidegate_aws::table::ensure(client, table).await.map_err(|error| failed(Unavailable::new(error).into()))?;
+        tidegate_aws::table::ensure(client, table).await.map_err(|error| failed(error.into()))?;
         Registry::new(client.clone(), table).enter_version(false).await.map_err(|error| failed(error.into()))?;
         Ok(())
     }
 
     /// Starts a request for tokens of an entity on a resource. Await the builder to send it.
+    ///
+    /// | name | characters |
+    /// |---|---|
+    /// | entity | a letter or a digit, then letters, digits and `_ . - : @`; at most 256 |
+    /// | resource | a letter, then letters, digits and `_ . - / :`; at most 64 |
+    /// | limit | a letter, then letters, digits and `_ . -`; at most 64; not `wcu` |
+    ///
+    /// The names are ASCII, as in all clients of the table. Hash a key that has other characters.
     pub fn acquire(&self, entity: impl AsRef<str>, resource: impl AsRef<str>) -> AcquireBuilder {
         AcquireBuilder::new(self.clone(), entity.as_ref(), resource.as_ref())
     }
@@ -192,8 +200,8 @@ impl LimiterBuilder {
 
     /// Registers the namespace if the table does not have it.
     pub fn create_namespace(mut self) -> Self {
-        if let Place::Table { is_created, .. } = &mut self.place {
-            *is_created = true;
+        if let Place::Table { creates_namespace, .. } = &mut self.place {
+            *creates_namespace = true;
         }
         self
     }
@@ -229,10 +237,14 @@ impl LimiterBuilder {
         self
     }
 
-    /// Builds the limiter. It reads the namespace's id: one call.
+    /// Builds the limiter. It reads the namespace's id in one call, and may need more to register it.
     ///
-    /// The limiter writes in tasks of the Tokio runtime in which this is called. Calls time out after two seconds, unless
-    /// the client has timeouts of its own.
+    /// The limiter writes in tasks of the Tokio runtime in which this is called, so it must not outlive that runtime. An
+    /// attempt of a call times out after two seconds, unless the client has timeouts of its own. A write is attempted
+    /// once; a read again, within ten seconds.
+    ///
+    /// # Panics
+    /// If it is called outside of a Tokio runtime.
     ///
     /// # Errors
     /// [`BuildError`] if the principal is invalid, or if the table does not know the namespace or cannot be read.
@@ -240,9 +252,9 @@ impl LimiterBuilder {
         let Self { place, namespace, principal, on_unavailable, configuration_lifetime, clock } = self;
         principal.as_deref().map(names::principal).transpose()?;
         let (store, client, table, namespace) = match place {
-            Place::Table { client, table, is_created } => {
+            Place::Table { client, table, creates_namespace } => {
                 let client = with_timeouts(&client);
-                let namespace = find_namespace(&client, &table, namespace, is_created, &clock).await?;
+                let namespace = find_namespace(&client, &table, namespace, creates_namespace, &clock).await?;
                 (Store::table(&client, &table), client, table, namespace)
             }
             #[cfg(feature = "test-util")]
@@ -267,16 +279,16 @@ impl LimiterBuilder {
     }
 }
 
-/// Reads the id of a namespace, and registers its name if `is_created`.
+/// Reads the id of a namespace, and registers its name if it is missing and `creates_namespace`.
 async fn find_namespace(
     client: &Client,
     table: &str,
     name: String,
-    is_created: bool,
+    creates_namespace: bool,
     clock: &Clock,
 ) -> Result<Namespace<'static>, BuildError> {
     let namespaces = Namespaces::new(client.clone(), table);
-    let found = if is_created {
+    let found = if creates_namespace {
         namespaces.register(&name, clock.moment().now).await.map(Some)
     } else {
         namespaces.find(&name).await

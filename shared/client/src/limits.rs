@@ -9,7 +9,6 @@ use tidegate_domain::configuration::LevelConfiguration;
 
 use crate::{
     administration::{AdminError, Reached},
-    error::Unavailable,
     limit::{self, Limit},
     limiter::Limiter,
     scope::Scope,
@@ -63,7 +62,7 @@ impl Limits<'_> {
     pub async fn get(self, scope: Scope) -> Result<Option<ScopeLimits>, AdminError> {
         let core = &self.limiter.core;
         let found = core.administration.limits.find(&core.namespace, &scope.checked()?).await;
-        Ok(found.map_err(Unavailable::new)?.map(|configured| ScopeLimits::new(scope, configured)))
+        Ok(found?.map(|configured| ScopeLimits::new(scope, configured)))
     }
 
     /// Replaces the limits of a scope. What else is configured there stays, for instance whether callers are refused.
@@ -79,7 +78,7 @@ impl Limits<'_> {
         let checked = scope.checked()?;
         let terms = limit::all_checked(limits, &scope)?;
         let set = core.administration.limits.set(&core.namespace, &checked, &terms).await;
-        let on_unavailable = set.map_err(Unavailable::new)?;
+        let on_unavailable = set?;
         let reached = if checked.entity.is_some() {
             core.fan_out(&checked, Changed::Limits).await?
         } else {
@@ -105,7 +104,7 @@ impl Limits<'_> {
     pub async fn delete(self, scope: Scope) -> Result<Option<Reached>, AdminError> {
         let core = &self.limiter.core;
         let checked = scope.checked()?;
-        let deleted = core.administration.limits.delete(&core.namespace, &checked).await.map_err(Unavailable::new)?;
+        let deleted = core.administration.limits.delete(&core.namespace, &checked).await?;
         let was_switched = deleted.as_ref().is_some_and(|deleted| deleted.was_switched);
         let reached = match (&checked.entity, &checked.resource) {
             (Some(_), _) => core.fan_out(&checked, Changed::Deleted).await?,
@@ -134,7 +133,7 @@ impl Limits<'_> {
     /// [`AdminError`] if the table cannot be read.
     pub async fn list(self) -> Result<Vec<ScopeLimits>, AdminError> {
         let core = &self.limiter.core;
-        let listed = core.administration.limits.list(&core.namespace).await.map_err(Unavailable::new)?;
+        let listed = core.administration.limits.list(&core.namespace).await?;
         Ok(listed.into_iter().map(|(scope, configured)| ScopeLimits::new(Scope::of(&scope), configured)).collect())
     }
 }

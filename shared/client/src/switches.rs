@@ -8,7 +8,6 @@ use tidegate_aws::{
 
 use crate::{
     administration::{AdminError, Reached},
-    error::Unavailable,
     limiter::Limiter,
     scope::Scope,
 };
@@ -48,7 +47,7 @@ impl Limiter {
         }
         let core = &self.core;
         let switched = core.administration.limits.switch(&core.namespace, &checked, is_disabled).await;
-        switched.map_err(Unavailable::new)?;
+        switched?;
         let reached = core.fan_out(&checked, Changed::Switch).await?;
         let details = audit::details([
             ("disabled", is_disabled.map_or(AttributeValue::Null(true), AttributeValue::Bool)),

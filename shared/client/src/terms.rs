@@ -269,7 +269,7 @@ impl Writer {
         let state = take.applied_to(state);
         let operation = operation(&id, count, moment.now);
         let created = self.core.store.create(&self.key, &state, &configured, operation).await;
-        Box::pin(self.conclude(requests, &is_granted, created, &id, moment)).await
+        Box::pin(self.finish(requests, &is_granted, created, &id, moment)).await
     }
 }
 

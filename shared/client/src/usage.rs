@@ -8,7 +8,7 @@ use std::{
 use tidegate_aws::usage::{UsageItem, UsageQuery, UsageSubject};
 use tidegate_domain::{time::EpochMillis, window::Window};
 
-use crate::{administration::AdminError, error::Unavailable, limiter::Limiter, names, scope::Scope};
+use crate::{administration::AdminError, limiter::Limiter, names, scope::Scope};
 
 /// A query of usage snapshots. Made by [`Limiter::usage`].
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct UsageSnapshot {
     pub resource: String,
     /// The start of the period in UTC, like `2026-01-01T14:00:00Z`.
     pub start: String,
-    /// How many acquires consumed something.
+    /// The number of acquires, adjustments and refunds that changed the consumption.
     pub events: i64,
     /// The consumed whole tokens by limit. Below zero if more was given back than taken.
     pub tokens: BTreeMap<String, i64>,
@@ -49,7 +49,7 @@ pub struct UsageSummary {
     pub first: Option<String>,
     /// The start of the last period.
     pub last: Option<String>,
-    /// How many acquires consumed something.
+    /// The number of acquires, adjustments and refunds that changed the consumption.
     pub events: i64,
     /// The consumed whole tokens by limit.
     pub tokens: BTreeMap<String, i64>,
@@ -131,7 +131,7 @@ impl Usage<'_> {
             from,
             to,
         };
-        let read = core.administration.usage.read(&core.namespace, &query).await.map_err(Unavailable::new)?;
+        let read = core.administration.usage.read(&core.namespace, &query).await?;
         Ok(read.into_iter().map(UsageSnapshot::from).collect())
     }
 

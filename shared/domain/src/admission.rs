@@ -116,7 +116,7 @@ pub struct Shortage<'a> {
 /// What a caller can do about a shortage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Remedy {
-    /// Wait for so long. Then the shard can grant the request if nobody else takes tokens meanwhile.
+    /// Wait for so long. Then the shard can grant the request if no other caller takes tokens meanwhile.
     Wait(Duration),
     /// Take the amount from several shards: it is more than one shard can hold, but not more than the bucket can.
     SeveralShards,
@@ -346,7 +346,7 @@ pub fn divide<'a>(
     Some(parts)
 }
 
-/// Returns how long it takes until all shards together hold enough for a request, if nobody else takes tokens. Returns
+/// Returns how long it takes until all shards together hold enough for a request, if no other caller takes tokens. Returns
 /// `None` if they never do.
 #[must_use]
 pub fn wait_for_all(

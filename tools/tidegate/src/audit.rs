@@ -27,7 +27,7 @@ impl Options {
         }
         let json = events.iter().map(json_of).collect();
         if events.is_empty() {
-            return Ok(Output::new(format!("nobody has changed {scope}"), json));
+            return Ok(Output::new(format!("no changes of {scope} are recorded"), json));
         }
         let rows = events.iter().map(|event| {
             let AuditEvent { timestamp, action, principal, resource, details, .. } = event;

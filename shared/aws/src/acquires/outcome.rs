@@ -1,4 +1,4 @@
-//! What became of a write that is sent once.
+//! The result of a write that is sent once.
 
 use std::{error::Error, io::ErrorKind};
 
@@ -13,7 +13,7 @@ use crate::{
     error::StoreError,
 };
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Written {
     /// It happened; the item after it, or `None` if that cannot be read.
@@ -22,7 +22,7 @@ pub enum Written {
     Refused(Option<BucketItem>),
 }
 
-/// Why it is not known from the response what became of a write.
+/// A write that failed, or whose result is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The table or the item takes no more for the moment. Nothing was written.
