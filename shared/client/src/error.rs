@@ -229,12 +229,24 @@ pub enum CommitError {
 }
 
 impl Rejected {
+    /// Returns the error behind it.
+    #[must_use]
+    pub fn get_ref(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.0
+    }
+
     pub(crate) fn new(source: impl Error + Send + Sync + 'static) -> Self {
         Self(Arc::new(source))
     }
 }
 
 impl Unavailable {
+    /// Returns the error behind it.
+    #[must_use]
+    pub fn get_ref(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.source
+    }
+
     pub(crate) fn new(source: impl Error + Send + Sync + 'static) -> Self {
         Self { source: Arc::new(source), is_busy: false }
     }

@@ -100,30 +100,6 @@ async fn a_cancelled_acquire_leaves_nothing() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A caller is cancelled after any number of polls, with faults or without.
-#[tokio::test]
-async fn cancellation_at_any_await_is_safe() -> anyhow::Result<()> {
-    let scene = ClientScene::new().await?;
-    let _first = scene.acquire(1).await?;
-    let mut kept = 1;
-    for polls in 0..60 {
-        let mut acquire = Box::pin(async { scene.acquire(10).await });
-        let mut lease = None;
-        for _ in 0..polls {
-            if let std::task::Poll::Ready(acquired) = futures::poll!(&mut acquire) {
-                lease = Some(acquired?);
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-        drop(acquire);
-        kept += if lease.is_some() { 10 } else { 0 };
-        scene.limiter.flush().await;
-        assert_eq!(scene.totals("tokens", 1).await?, (60_000_000 - kept * 1_000, kept * 1_000), "after {polls} polls");
-    }
-    Ok(())
-}
-
 /// Tokens of a lease from several shards go back to the shards that they came from.
 #[tokio::test]
 async fn a_large_lease_is_adjusted_on_all_its_shards() -> anyhow::Result<()> {

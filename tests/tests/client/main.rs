@@ -1,6 +1,7 @@
 //! The client crate takes tokens from an embedded table.
 
 mod acquires;
+mod cancellation;
 mod capacity;
 mod cascade;
 mod configuration;
