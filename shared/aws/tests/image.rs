@@ -178,9 +178,20 @@ fn a_bucket_that_is_not_whole_is_unfamiliar() {
     {
         check_unfamiliar(&[(attribute, Value::Null)], Incomplete);
     }
-    check_unfamiliar(&[("b_tpm_cp", number("1000"))], Incomplete);
+    check_unfamiliar(&[("b_tpm_tc", number("1000"))], Incomplete);
     let without_wcu = ["tk", "tc", "cp", "ra", "rp"].map(|field| format!("b_wcu_{field}"));
     check_unfamiliar(&without_wcu.each_ref().map(|name| (name.as_str(), Value::Null)), Incomplete);
+}
+
+/// Clients write the terms of a new limit before its tokens.
+#[test]
+fn a_limit_without_tokens_is_left_out() {
+    let terms = ["cp", "ra", "rp"].map(|field| format!("b_tpm_{field}"));
+    check_plain(&terms.each_ref().map(|name| (name.as_str(), number("1000"))));
+    check(&with(&[("b_tpm_cp", number("1000"))]), |image| {
+        let limits: Vec<_> = image.plain().unwrap().limits.keys().map(|limit| limit.as_str().to_owned()).collect();
+        assert_eq!(limits, ["my_rpm", "wcu"]);
+    });
 }
 
 #[test]
