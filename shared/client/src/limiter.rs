@@ -87,7 +87,7 @@ impl Limiter {
     }
 
     /// Starts to build a limiter whose buckets are in this process, for tests of applications. All entities have these
-    /// limits on all resources. Administration fails with [`AdminError::Unavailable`](crate::AdminError::Unavailable).
+    /// limits on all resources. Administration fails with [`AdminError::Rejected`](crate::AdminError::Rejected).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -200,8 +200,10 @@ impl LimiterBuilder {
 
     /// Registers the namespace if the table does not have it.
     pub fn create_namespace(mut self) -> Self {
-        if let Place::Table { creates_namespace, .. } = &mut self.place {
-            *creates_namespace = true;
+        match &mut self.place {
+            Place::Table { creates_namespace, .. } => *creates_namespace = true,
+            #[cfg(feature = "test-util")]
+            Place::Memory { .. } => {}
         }
         self
     }

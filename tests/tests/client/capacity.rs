@@ -27,7 +27,7 @@ impl Load {
         [
             acquires / merged * (1.0 + refills) + denials + 3.0 * parents_denials + adjustments + first_acquires,
             acquires / merged + 2.0 * parents_denials + adjustments + 2.0 * first_acquires,
-            2.5 * (bucket_minutes + first_acquires),
+            2.5 * bucket_minutes,
         ]
     }
 

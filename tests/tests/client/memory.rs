@@ -180,7 +180,7 @@ async fn an_unknown_limit_is_named() -> anyhow::Result<()> {
 
 /// There is no table. The calls fail at once, and not after many attempts.
 #[tokio::test]
-async fn administration_is_unavailable() -> anyhow::Result<()> {
+async fn administration_is_rejected() -> anyhow::Result<()> {
     let limiter = MemoryScene::new().await?.limiter;
     let scope = || Scope::resource(RESOURCE);
     let calls = async {
@@ -197,7 +197,7 @@ async fn administration_is_unavailable() -> anyhow::Result<()> {
         ]
     };
     for error in timeout(Duration::from_secs(1), calls).await.context("the calls take longer than a second")? {
-        assert!(matches!(error, Some(AdminError::Unavailable(_))), "{error:?}");
+        assert!(matches!(error, Some(AdminError::Rejected(_))), "{error:?}");
     }
     Ok(())
 }

@@ -18,10 +18,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use futures::future::{FutureExt as _, LocalBoxFuture, try_join_all};
 use tidegate::{Limiter, NewEntity};
 use tidegate_aws::{
+    acquires::Acquires,
     buckets::{Buckets, Consistency, WriteOutcome},
     client,
     namespaces::Namespaces,
@@ -159,13 +160,12 @@ async fn count(
     services: &Services,
     namespace: &Namespace<'static>,
 ) -> anyhow::Result<BTreeMap<(&'static str, &'static str), Counted>> {
-    let buckets = Buckets::new(services.dynamodb.clone(), &services.table);
+    let buckets = Acquires::new(services.dynamodb.clone(), &services.table);
     let mut counted: BTreeMap<_, Counted> = BTreeMap::new();
     let limits = plan::limits(CAPACITY);
     for entity in ENTITIES {
-        let shards = buckets.read(&key(namespace, entity)?, 0..SHARDS, Consistency::Strong).await?;
-        ensure!(shards.unfamiliar.is_empty(), "{entity}: {:?}", shards.unfamiliar);
-        for state in shards.states.values() {
+        for item in buckets.find_all(&key(namespace, entity)?, 0..SHARDS).await?.values() {
+            let state = item.image.plain().with_context(|| format!("{entity}: {:?}", item.image))?;
             for (limit, of) in state.divided() {
                 let Some((limit, _)) = limits.get_key_value(limit.as_str()) else { continue };
                 counted.entry((entity, *limit)).or_default().buckets += i128::from(of.consumed.get() / 1000);
