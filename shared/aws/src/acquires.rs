@@ -301,7 +301,7 @@ impl Acquires {
         self.send(key, expression.applied_to(self.once.update_item())).await
     }
 
-    /// Reads an item, consistently; `None` if there is none.
+    /// Reads an item consistently. Returns `None` if the item does not exist.
     pub async fn find(&self, key: &BucketKey<'_>) -> Result<Option<BucketItem>, StoreError> {
         let request = self.client.get_item().table_name(&self.table).set_key(Some(item_key(key))).consistent_read(true);
         let output = request.send().await.map_err(|error| StoreError::from_sdk("GetItem", error))?;

@@ -34,7 +34,7 @@
 //! | [`clock`] | the time of day |
 //! | [`error`] | what a failed call means: try again, or not |
 
-#![cfg_attr(not(feature = "functions"), allow(dead_code))]
+#![cfg_attr(not(feature = "functions"), allow(dead_code, reason = "the functions use the rest"))]
 
 pub mod acquires;
 pub mod audit;

@@ -54,7 +54,7 @@ impl Limits {
         Self { client, table: table.into() }
     }
 
-    /// Reads the configuration of a scope. `None` if there is none.
+    /// Reads the configuration of a scope. Returns `None` if nothing is configured.
     pub async fn find(
         &self,
         namespace: &Namespace<'_>,

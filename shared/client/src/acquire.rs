@@ -111,7 +111,7 @@ impl AcquireBuilder {
             // The table answers. To admit the request now would switch the limit off under load.
             Err(AcquireError::Unavailable(error)) if error.is_busy => {
                 tracing::debug!(entity = %name.entity, resource = %name.resource, %error, "the bucket is busy");
-                Err(Denied { retry_after: BUSY, limits: Vec::new(), decided_by: DecidedBy::Store }.into())
+                Err(Denied::without_limits(BUSY, DecidedBy::Store).into())
             }
             Err(AcquireError::Unavailable(error)) => unavailable(&limiter, &name, error),
             Err(error) => Err(error),
@@ -161,7 +161,7 @@ fn unavailable(limiter: &Limiter, name: &Name, error: Unavailable) -> Result<Lea
         OnUnavailable::Local(per_second) => {
             let core = &limiter.core;
             if let Err(retry_after) = core.bucket(name).admit_locally(per_second, core.moment()) {
-                return Err(Denied { retry_after, limits: Vec::new(), decided_by: DecidedBy::LocalRate }.into());
+                return Err(Denied::without_limits(retry_after, DecidedBy::LocalRate).into());
             }
         }
     }
@@ -181,11 +181,11 @@ async fn acquire_until(
     let Ok(_turn) = tokio::time::timeout_at(deadline, bucket.turn.lock()).await else {
         // It would be unfair to those before it to try now.
         let denied = known_denial(core, &bucket, amounts);
-        let in_line = Denied { retry_after: IN_LINE, limits: Vec::new(), decided_by: DecidedBy::Cache };
+        let in_line = Denied::without_limits(IN_LINE, DecidedBy::Cache);
         return Err(denied.unwrap_or_else(|| in_line.into()));
     };
     let mut busy = 0;
-    let mut denied = Denied { retry_after: IN_LINE, limits: Vec::new(), decided_by: DecidedBy::Cache };
+    let mut denied = Denied::without_limits(IN_LINE, DecidedBy::Cache);
     loop {
         // A late response is not an outage.
         let Ok(acquired) = tokio::time::timeout_at(deadline, acquire(core, name, amounts)).await else {

@@ -1,7 +1,6 @@
 //! The time of day, as a limiter sees it.
 
-// Only tests make a manual clock.
-#![cfg_attr(not(feature = "test-util"), allow(dead_code))]
+#![cfg_attr(not(feature = "test-util"), allow(dead_code, reason = "only tests make a manual clock"))]
 
 use std::time::{Duration, Instant};
 

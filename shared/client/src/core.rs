@@ -24,7 +24,7 @@ use crate::{
     store::Store,
 };
 
-/// The buckets of which a limiter remembers something.
+/// The most buckets that a limiter remembers.
 const BUCKETS: usize = 100_000;
 /// The sets of limits for which a limiter keeps the text of the write.
 const WRITES: usize = 1_000;

@@ -287,7 +287,17 @@ impl fmt::Display for Rejected {
 impl Error for Rejected {}
 impl Error for Unavailable {}
 
+/// Other clients changed the item during every attempt.
+#[derive(Debug, thiserror::Error)]
+#[error("other clients changed the bucket during each of {0} attempts")]
+pub(crate) struct Contended(pub(crate) u32);
+
 impl Denied {
+    /// Creates a denial whose limits are not known.
+    pub(crate) const fn without_limits(retry_after: Duration, decided_by: DecidedBy) -> Self {
+        Self { retry_after, limits: Vec::new(), decided_by }
+    }
+
     /// Returns how long to wait until the same request can succeed, if no other caller takes tokens.
     #[must_use]
     pub const fn retry_after(&self) -> Duration {

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     bucket::{Seen, plain},
-    error::{AcquireError, Unavailable},
+    error::{AcquireError, Contended, Unavailable},
     lane::{Writer, operation},
     metrics,
 };
@@ -82,10 +82,7 @@ impl Writer {
             metrics::written("adjust", &written);
             match written {
                 Ok(Written::Applied(item)) => {
-                    match item {
-                        Some(item) => drop(self.bucket.observe(self.shard, item, moment)),
-                        None => self.bucket.forget(self.shard),
-                    }
+                    self.remember(item, moment);
                     return Ok(left_out);
                 }
                 Ok(Written::Refused(Some(item))) => {
@@ -115,7 +112,7 @@ impl Writer {
                 },
             }
         }
-        Err(Unavailable::busy(Contended).into())
+        Err(Unavailable::busy(Contended(ATTEMPTS)).into())
     }
 }
 
@@ -140,8 +137,3 @@ fn adjustment(seen: &Seen, limit: &Limit<'static>, taken: i64) -> Adjustment<'st
         share: Some((state.shards, of.terms)),
     }
 }
-
-/// Other clients changed the item during every attempt.
-#[derive(Debug, thiserror::Error)]
-#[error("other clients changed the bucket during each of {ATTEMPTS} attempts")]
-struct Contended;

@@ -20,7 +20,7 @@ use crate::{
     bucket::{Bucket, Seen, plain},
     clock::Moment,
     core::Core,
-    error::{AcquireError, DecidedBy, Unavailable},
+    error::{AcquireError, Contended, DecidedBy, Unavailable},
     lease::Grant,
     metrics,
 };
@@ -191,7 +191,7 @@ impl Writer {
                 Err(Stop::Failed(error)) => return reply_all(requests, || Reply::Failed(error.clone())),
             }
         }
-        let busy = Busy { error: Unavailable::busy(Contended), hot_at: None };
+        let busy = Busy { error: Unavailable::busy(Contended(ATTEMPTS)), hot_at: None };
         reply_all(requests, || Reply::Busy(busy.clone()));
     }
 
@@ -304,13 +304,18 @@ impl Writer {
         Ok(())
     }
 
-    /// Hands out what a write has taken.
-    fn grant(&self, requests: &mut Vec<TakeRequest>, is_granted: &[bool], item: Option<BucketItem>, moment: Moment) {
-        let parent = item.as_ref().and_then(|item| item.owner.cascades_to().cloned());
+    /// Remembers an item that a call returned which began at `moment`, or forgets one that cannot be read.
+    pub(crate) fn remember(&self, item: Option<BucketItem>, moment: Moment) {
         match item {
             Some(item) => drop(self.bucket.observe(self.shard, item, moment)),
             None => self.bucket.forget(self.shard),
         }
+    }
+
+    /// Hands out what a write has taken.
+    fn grant(&self, requests: &mut Vec<TakeRequest>, is_granted: &[bool], item: Option<BucketItem>, moment: Moment) {
+        let parent = item.as_ref().and_then(|item| item.owner.cascades_to().cloned());
+        self.remember(item, moment);
         let granted = select(requests, is_granted);
         metrics::merged(granted.len().saturating_sub(1));
         for TakeRequest { amounts, reply, .. } in granted {
@@ -346,11 +351,6 @@ impl Stop {
         Self::Failed(error.into())
     }
 }
-
-/// Other clients changed the item during every attempt.
-#[derive(Debug, thiserror::Error)]
-#[error("other clients changed the bucket during each of {ATTEMPTS} attempts")]
-struct Contended;
 
 pub(crate) fn operation(id: &str, acquires: usize, now: EpochMillis) -> Operation<'_> {
     Operation { id, acquires: u32::try_from(acquires).unwrap_or(u32::MAX), now }

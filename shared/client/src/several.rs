@@ -16,7 +16,7 @@ use crate::{
     bucket::{Bucket, plain},
     clock::Moment,
     core::Core,
-    error::{AcquireError, DecidedBy, Unavailable},
+    error::{AcquireError, Contended, DecidedBy, Unavailable},
     lane::{Stop, Writer, operation},
     lease::Grant,
 };
@@ -82,7 +82,7 @@ impl Request {
                 Err(Stop::Failed(error)) => return Err(error),
             }
         }
-        Err(Unavailable::busy(Contended).into())
+        Err(Unavailable::busy(Contended(ATTEMPTS)).into())
     }
 
     /// Reads all shards; `None` if there is no bucket.
@@ -156,7 +156,3 @@ fn shortages(states: &States, amounts: &Amounts<'static>, now: EpochMillis) -> V
     };
     amounts.iter().map(shortage).filter(|shortage| shortage.available < shortage.requested).collect()
 }
-
-#[derive(Debug, thiserror::Error)]
-#[error("other clients changed the bucket's shards during each of {ATTEMPTS} attempts")]
-struct Contended;

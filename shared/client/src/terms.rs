@@ -181,10 +181,7 @@ impl Writer {
     /// Reads the item.
     pub(crate) async fn look(&self) -> Result<(), Stop> {
         let moment = self.core.moment();
-        match self.core.store.find(&self.key).await.map_err(Stop::failed)? {
-            Some(item) => drop(self.bucket.observe(self.shard, item, moment)),
-            None => self.bucket.forget(self.shard),
-        }
+        self.remember(self.core.store.find(&self.key).await.map_err(Stop::failed)?, moment);
         Ok(())
     }
 

@@ -98,7 +98,7 @@ pub enum Outcome<'a> {
     Missing(Limit<'a>),
 }
 
-/// A limit of which a shard holds less than a request asks for.
+/// A limit that is short: a request asks for more than the shard holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage<'a> {
     /// The limit.
@@ -146,7 +146,7 @@ pub struct Change {
 }
 
 impl<'a> Take<'a> {
-    /// The item after the write, if nobody else writes to it.
+    /// Returns the item after the write, if no other client writes to it.
     #[must_use]
     pub fn applied_to(&self, mut state: BucketState<'a>) -> BucketState<'a> {
         state.last_refill = self.until;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_domain::bucket::Limit;
 use tidegate_tests::client::{calls, flag, prelude::*};
 
-/// What the caller is told: `None` if the tokens are granted.
+/// The text of the error; `None` if the tokens are granted.
 fn refusal(acquired: Result<tidegate::Lease, AcquireError>) -> Option<String> {
     acquired.err().map(|error| error.to_string())
 }

@@ -118,7 +118,7 @@ async fn events_name_the_principal() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A replacement keeps what other clients have stored beside the limits, and what nobody knows yet.
+/// A replacement keeps attributes that other clients have stored beside the limits, and unknown ones.
 #[tokio::test]
 async fn a_replacement_keeps_everything_but_limits() -> anyhow::Result<()> {
     let scene = ClientScene::new().await?;

@@ -277,7 +277,7 @@ async fn costs(mut scene: MeteredScene) -> anyhow::Result<Vec<(Cost, Usage)>> {
     Ok(costs)
 }
 
-/// The operations of which our client consumes more in one of the columns.
+/// The operations for which our client consumes more in one of the columns.
 const WORSE: [&str; 1] = [SHARDS_DOUBLED];
 
 #[tokio::test(flavor = "multi_thread")]

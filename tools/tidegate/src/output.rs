@@ -27,7 +27,7 @@ impl Output {
     }
 }
 
-/// A table with these columns, of which some are numbers.
+/// A table with these columns. Some of them are numbers.
 pub fn table<T: ToString>(
     columns: impl IntoIterator<Item = T>,
     rows: Vec<Vec<String>>,

@@ -18,7 +18,7 @@ use crate::{
 pub enum Written {
     /// It happened; the item after it, or `None` if that cannot be read.
     Applied(Option<BucketItem>),
-    /// A condition failed, so nothing was written; the item, or `None` if there is none.
+    /// A condition failed, so nothing was written. Holds the item, or `None` if the item does not exist.
     Refused(Option<BucketItem>),
 }
 

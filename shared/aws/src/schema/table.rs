@@ -214,7 +214,7 @@ pub mod bucket {
     /// Present where the bucket admits all callers, whatever it holds: the epoch milliseconds until which
     /// clients may rely on it. Then they look at the configuration, and renew or remove it.
     pub(crate) const BYPASS: &str = "bypass";
-    /// The entity to which consumption cascades; absent if there is none.
+    /// The parent to which consumption cascades; absent if the entity has no parent.
     pub const PARENT_ID: &str = "parent_id";
     /// Ours. The id of the last write of a Rust client, by which it learns whether a write happened whose response was lost.
     pub(crate) const OPERATION: &str = "#op";

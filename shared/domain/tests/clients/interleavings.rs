@@ -103,7 +103,7 @@ struct End {
     python: Vec<PythonClient>,
 }
 
-/// Runs a history. With equal clocks, nobody changes the terms.
+/// Runs a history. With equal clocks, no client changes the terms.
 fn run(history: &History, clients: Clients, equal_clocks: bool) -> End {
     let skew = if equal_clocks { 0 } else { history.skew };
     let mut world = World::new(&history.terms, history.shards);
@@ -216,7 +216,7 @@ fn amounts(world: &World, shard: Shard, parts: [Option<(i64, i64)>; 3]) -> Amoun
     parts.collect()
 }
 
-/// Asks for amounts of a shard until they are granted, and waits as long as it is told.
+/// Asks for amounts of a shard until they are granted. Waits for the announced time after each denial.
 fn wait_for(world: &mut World, client: &mut RustClient, shard: Shard, wanted: &Amounts) {
     let requests = [wanted.iter().map(|(limit, amount)| (limit.clone(), Millitokens::new(*amount))).collect()];
     client.restart();

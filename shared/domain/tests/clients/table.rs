@@ -48,7 +48,7 @@ pub enum Rule {
     Python,
     /// A write that follows from the item as it is meets its conditions.
     Progress,
-    /// A client waits as long as it is told, and is then granted.
+    /// A client that waits for the announced time is then granted.
     Waits,
 }
 
@@ -144,7 +144,7 @@ impl World {
         self.journal.push(Entry { at: self.now, decided, limit: limit.clone(), taken, stored });
     }
 
-    /// Tests that the reference covers the item, and returns the limits of which the item grants more.
+    /// Tests that the reference covers the item. Returns the limits for which the item grants more.
     pub fn excess(&self, shard: Shard) -> Vec<Limit<'static>> {
         let state = &self.items[&shard].state;
         let is_more =
