@@ -30,6 +30,7 @@
 //! | [`concurrent`] | calls for many items, some at a time, and calls within a deadline |
 //! | [`settings`] | environment variables, checked |
 //! | [`client`] | SDK clients with the retry policy of a function that has a deadline |
+//! | [`token_limits`] | the limits of the token tables |
 //! | [`table`] | creates the bucket table and the token tables, for the embedded services |
 //! | [`clock`] | the time of day |
 //! | [`error`] | what a failed call means: try again, or not |
@@ -79,6 +80,7 @@ pub mod snapshots;
 #[cfg(feature = "functions")]
 pub mod stream;
 pub mod table;
+pub mod token_limits;
 #[cfg(feature = "functions")]
 pub mod tokens;
 mod transaction;

@@ -107,8 +107,23 @@ pub mod tokens {
     pub const RESOURCE_NAME: &str = "resourceName";
     /// Whose limit it is. Missing in a token that was written after its reservation was deleted.
     pub const ACCOUNT_ID: &str = "accountId";
+    /// How many tokens an account may hold at the same time, or take in a window. 0 blocks the account.
+    pub const LIMIT: &str = "limit";
+    /// The window of a fungible limit, in seconds. 0 or missing for non-fungible limits.
+    pub const WINDOW_SEC: &str = "windowSec";
     /// The service that a limit belongs to.
-    pub(crate) const SERVICE_NAME: &str = "serviceName";
+    pub const SERVICE_NAME: &str = "serviceName";
+
+    /// The fungible tokens that are left, a whole number. Negative after the clients' fail-safe has admitted requests.
+    pub const TOKENS: &str = "tokens";
+    /// When rate-limiter-py refilled the row, in epoch **milliseconds**. It refills only if this lies in the past.
+    pub const LAST_REFILL: &str = "lastRefill";
+    /// When the last fungible token was taken, in epoch **milliseconds**.
+    pub const LAST_TOKEN: &str = "lastToken";
+    /// Ours: the moment up to which accrued tokens are in `tokens`, in epoch **nanoseconds**.
+    pub const REFILLED: &str = "#refilled";
+    /// Ours: the id of the last write of our clients.
+    pub const OPERATION: &str = "#op";
 
     /// What the clients put behind a base name to name the table of non-fungible tokens.
     pub const NON_FUNGIBLE: &str = "non-fungible-tokens";

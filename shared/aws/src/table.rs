@@ -48,19 +48,67 @@ pub fn is_name(text: &str) -> bool {
     text.starts_with("arn:") || ((3..=255).contains(&text.len()) && text.bytes().all(name))
 }
 
+/// The names of the token tables and of their indexes.
+///
+/// ```
+/// use tidegate_aws::table::TokenTables;
+///
+/// assert_eq!(TokenTables::of("prod").limits, "prod-limits");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenTables {
     /// The table of non-fungible tokens.
     pub non_fungible: String,
+    /// Its index by the resource that holds a token.
     pub resource_index: String,
     /// The table of fungible tokens.
     pub fungible: String,
+    /// The table of limits.
     pub limits: String,
+    /// Its index by service.
     pub service_index: String,
 }
 
+/// A table whose name is not in the environment.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected the name of a table in the variable {variable}, or the tables' base name in {BASE_NAME}")]
+pub struct MissingName {
+    /// The variable of the table's own name.
+    pub variable: &'static str,
+}
+
+/// The variable of the tables' base name.
+const BASE_NAME: &str = "LIMITER_TABLES_BASE_NAME";
+
 impl TokenTables {
+    /// Returns the names that rate-limiter-py finds in the environment: each by a variable of its own (`FUNGIBLE_TABLE`,
+    /// `NON_FUNGIBLE_TABLE`, `LIMIT_TABLE`, `NON_FUNGIBLE_RES_INDEX`, `LIMIT_SERVICE_INDEX`), or derived from
+    /// `LIMITER_TABLES_BASE_NAME`. An empty variable counts as not set.
+    ///
+    /// # Errors
+    /// [`MissingName`] if one of the names cannot be found.
+    pub fn from_env() -> Result<Self, MissingName> {
+        Self::read(|variable| std::env::var(variable).ok())
+    }
+
+    fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, MissingName> {
+        let set = |variable| lookup(variable).filter(|name| !name.is_empty());
+        let base = set(BASE_NAME);
+        let named = |variable: &'static str, suffix| {
+            let derived = || base.as_deref().map(|base| tokens::name(base, suffix));
+            set(variable).or_else(derived).ok_or(MissingName { variable })
+        };
+        Ok(Self {
+            non_fungible: named("NON_FUNGIBLE_TABLE", NON_FUNGIBLE)?,
+            resource_index: named("NON_FUNGIBLE_RES_INDEX", RESOURCE_INDEX)?,
+            fungible: named("FUNGIBLE_TABLE", FUNGIBLE)?,
+            limits: named("LIMIT_TABLE", LIMITS)?,
+            service_index: named("LIMIT_SERVICE_INDEX", SERVICE_INDEX)?,
+        })
+    }
+
     /// Returns the names that the clients derive from a base name.
+    #[must_use]
     pub fn of(base: &str) -> Self {
         Self {
             non_fungible: tokens::name(base, NON_FUNGIBLE),
@@ -198,4 +246,22 @@ fn key_schema(pk: &str, sk: &str) -> Result<Vec<KeySchemaElement>, BuildError> {
 fn projection(index: &Index) -> Projection {
     let kind = if index.keys_only { ProjectionType::KeysOnly } else { ProjectionType::All };
     Projection::builder().projection_type(kind).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<TokenTables, MissingName> {
+        TokenTables::read(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn names_come_from_the_clients_variables() {
+        assert_eq!(read(&[(BASE_NAME, "prod-")]), Ok(TokenTables::of("prod")));
+        let tables = read(&[(BASE_NAME, "prod"), ("LIMIT_TABLE", "limits"), ("FUNGIBLE_TABLE", "")]).unwrap();
+        assert_eq!(tables, TokenTables { limits: "limits".to_owned(), ..TokenTables::of("prod") });
+        let message = read(&[("NON_FUNGIBLE_TABLE", "tokens")]).unwrap_err().to_string();
+        assert!(message.contains("NON_FUNGIBLE_RES_INDEX") && message.contains(BASE_NAME), "{message}");
+    }
 }

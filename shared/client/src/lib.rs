@@ -85,6 +85,7 @@ mod shards;
 mod store;
 mod switches;
 mod terms;
+mod token_limits;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod usage;
@@ -99,7 +100,7 @@ pub use self::{
     entities::{Entities, Entity, NewEntity},
     error::{
         AcquireError, BuildError, CommitError, DecidedBy, Denied, InvalidRequest, LimitStatus, Rejected, ScopeError,
-        Unavailable,
+        TableError, Unavailable,
     },
     lease::Lease,
     limit::{InvalidLimit, Limit},
@@ -108,4 +109,5 @@ pub use self::{
     scope::Scope,
     usage::{Usage, UsageSnapshot, UsageSummary},
 };
+pub use tidegate_aws::table::{MissingName, TokenTables};
 pub use tidegate_domain::window::Window;

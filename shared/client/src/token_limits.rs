@@ -1,0 +1,104 @@
+//! Limits of the token tables, remembered for seconds.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use quick_cache::sync::Cache;
+use tidegate_aws::token_limits::{TokenLimit, TokenLimits};
+
+use crate::{
+    clock::Clock,
+    error::{InvalidRequest, TableError},
+};
+
+/// For how long a limit is remembered.
+pub(crate) const LIMIT_LIFETIME: Duration = Duration::from_secs(5);
+
+/// How many limits are remembered.
+const CAPACITY: usize = 100_000;
+
+/// The longest name of a resource or an account, in bytes: together they fit in a partition key.
+///
+/// AWS: [partition keys and sort keys](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html#limits-partition-sort-keys).
+const LONGEST: usize = 1_000;
+
+/// A resource, and the account that uses it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Holder {
+    pub(crate) resource: String,
+    pub(crate) account: String,
+}
+
+impl Holder {
+    /// Checks the names. The client of the tables joins them by a colon, so a resource must not have one: otherwise two
+    /// accounts could share their tokens.
+    pub(crate) fn checked(resource: &str, account: &str) -> Result<Self, InvalidRequest> {
+        let check = |field, value: &str, expected, is_valid: bool| {
+            if is_valid && (1..=LONGEST).contains(&value.len()) {
+                return Ok(value.to_owned());
+            }
+            Err(InvalidRequest::Name { field, value: value.to_owned(), longest: LONGEST, expected })
+        };
+        Ok(Self {
+            resource: check("resource", resource, "a name without a colon", !resource.contains(':'))?,
+            account: check("account", account, "a name", true)?,
+        })
+    }
+}
+
+/// The limits of accounts, and the defaults of resources.
+pub(crate) struct LimitCache {
+    store: TokenLimits,
+    defaults: BTreeMap<String, TokenLimit>,
+    clock: Clock,
+    entries: Cache<Holder, Entry>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    limit: Option<TokenLimit>,
+    /// As [`Moment::elapsed`](crate::clock::Moment::elapsed).
+    read_at: Duration,
+}
+
+impl LimitCache {
+    pub(crate) fn new(store: TokenLimits, defaults: BTreeMap<String, TokenLimit>, clock: Clock) -> Self {
+        Self { store, defaults, clock, entries: Cache::new(CAPACITY) }
+    }
+
+    /// Returns the limit that the account has of its own, or the default of the resource, as it was at most
+    /// [`LIMIT_LIFETIME`] ago. `None` if there is neither.
+    pub(crate) async fn get(&self, holder: &Holder) -> Result<Option<TokenLimit>, TableError> {
+        let default = self.defaults.get(&holder.resource).copied();
+        Ok(self.own(holder).await?.or(default))
+    }
+
+    async fn own(&self, holder: &Holder) -> Result<Option<TokenLimit>, TableError> {
+        let now = self.clock.moment().elapsed;
+        if let Some(entry) = self.entries.get(holder)
+            && now.saturating_sub(entry.read_at) < LIMIT_LIFETIME
+        {
+            return Ok(entry.limit);
+        }
+        let Holder { resource, account } = holder;
+        let limit = self.store.find(resource, account).await;
+        let limit = limit.map_err(|error| TableError::new(self.store.table(), error))?;
+        self.entries.insert(holder.clone(), Entry { limit, read_at: now });
+        Ok(limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_collide() {
+        assert!(Holder::checked("emr-cluster", "123456789012").is_ok());
+        assert!(Holder::checked("emr-cluster", "arn:aws:iam::1:role/a").is_ok());
+        let message = |resource, account| Holder::checked(resource, account).unwrap_err().to_string();
+        assert!(message("emr:cluster", "1").contains("\"emr:cluster\""));
+        assert!(message("", "1").contains("resource"));
+        assert!(message("emr", "").contains("account"));
+        assert!(message("emr", &"1".repeat(1001)).contains("at most 1000"));
+    }
+}
