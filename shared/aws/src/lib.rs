@@ -30,6 +30,7 @@
 //! | [`concurrent`] | calls for many items, some at a time, and calls within a deadline |
 //! | [`settings`] | environment variables, checked |
 //! | [`client`] | SDK clients with the retry policy of a function that has a deadline |
+//! | [`slots`] | reservations of clients: slots of the table of non-fungible tokens |
 //! | [`token_limits`] | the limits of the token tables |
 //! | [`table`] | creates the bucket table and the token tables, for the embedded services |
 //! | [`clock`] | the time of day |
@@ -76,6 +77,7 @@ pub mod registry;
 pub mod schema;
 #[cfg(feature = "functions")]
 pub mod settings;
+pub mod slots;
 pub mod snapshots;
 #[cfg(feature = "functions")]
 pub mod stream;

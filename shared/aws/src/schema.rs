@@ -125,6 +125,32 @@ pub mod tokens {
     /// Ours: the id of the last write of our clients.
     pub const OPERATION: &str = "#op";
 
+    /// Ours: what the range key of a slot begins with; its number follows.
+    pub(crate) const SLOT: &str = "#TIDEGATE#slot#";
+    /// Ours, on slots: the id of the reservation that holds the slot.
+    pub(crate) const HOLDER: &str = "#holder";
+    /// Ours, on slots: who made the reservation, for people to read.
+    pub(crate) const OWNER: &str = "#owner";
+    /// Ours, on slots: when the reservation was made, in epoch **milliseconds**.
+    pub(crate) const SINCE: &str = "#since";
+    /// Ours, on slots: the fencing number, which stays when the slot becomes free.
+    pub(crate) const FENCE: &str = "#fence";
+
+    /// The range key of a slot. Slots are in the order of their numbers, and before the reservations of other clients.
+    pub(crate) fn slot_key(slot: u32) -> String {
+        format!("{SLOT}{slot:07}")
+    }
+
+    /// Reads the number of a slot from its range key. `None` if it is not that of a slot.
+    pub(crate) fn slot_number(reservation: &str) -> Option<u32> {
+        reservation.strip_prefix(SLOT)?.parse().ok()
+    }
+
+    /// The partition key of the tokens of an account.
+    pub(crate) fn coordinate(resource: &str, account: &str) -> String {
+        format!("{resource}:{account}")
+    }
+
     /// What the clients put behind a base name to name the table of non-fungible tokens.
     pub const NON_FUNGIBLE: &str = "non-fungible-tokens";
     /// What the clients put behind a base name to name the table of fungible tokens.

@@ -13,7 +13,7 @@ use crate::{
     dynamodb::Item,
     error::StoreError,
     expression::{Expression, number, text},
-    schema::tokens::{EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID},
+    schema::tokens::{EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID, slot_number},
 };
 
 /// The table of non-fungible tokens.
@@ -141,7 +141,7 @@ fn read(items: Vec<Item>, next: Option<Item>) -> Page {
     let mut page = Page { tokens: Vec::with_capacity(items.len()), corrupt: Vec::new(), next: next.map(Cursor) };
     for item in items {
         match token(&item) {
-            Ok(token) => page.tokens.push(token),
+            Ok(token) => page.tokens.extend(token),
             Err(error) => page.corrupt.push(error),
         }
     }
@@ -149,8 +149,8 @@ fn read(items: Vec<Item>, next: Option<Item>) -> Page {
 }
 
 /// Reads only these four attributes: a token that was written after its reservation was deleted has no others.
-/// An index of keys would do without the last.
-fn token(item: &Item) -> Result<Token, StoreError> {
+/// An index of keys would do without the last. Returns `None` for a free slot.
+fn token(item: &Item) -> Result<Option<Token>, StoreError> {
     let string = |name: &str| item.get(name).and_then(|value| value.as_s().ok()).cloned();
     let (coordinate, reservation) = (string(RESOURCE_COORDINATE), string(RESERVATION_ID));
     let corrupt = |attribute: &str| StoreError::Corrupt {
@@ -159,14 +159,20 @@ fn token(item: &Item) -> Result<Token, StoreError> {
         value: item.get(attribute).map_or_else(|| "nothing".to_owned(), |value| format!("{value:?}")),
     };
     let expires = item.get(EXPIRATION_TIME).and_then(|value| value.as_n().ok()?.parse().ok());
-    Ok(Token {
+    let is_slot = reservation.as_deref().is_some_and(|reservation| slot_number(reservation).is_some());
+    // A slot gets its resource when it is bound, and loses it when it is freed.
+    let resource = string(RESOURCE_ID).or_else(|| reservation.clone().filter(|_| is_slot));
+    if is_slot && expires.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Token {
         key: TokenKey {
             coordinate: coordinate.clone().ok_or_else(|| corrupt(RESOURCE_COORDINATE))?,
             reservation: reservation.clone().ok_or_else(|| corrupt(RESERVATION_ID))?,
         },
-        resource: string(RESOURCE_ID).ok_or_else(|| corrupt(RESOURCE_ID))?,
+        resource: resource.ok_or_else(|| corrupt(RESOURCE_ID))?,
         expires,
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -174,6 +180,7 @@ mod tests {
     use aws_sdk_dynamodb::types::AttributeValue;
 
     use super::*;
+    use crate::schema::tokens::slot_key;
 
     fn item(attributes: &[(&str, AttributeValue)]) -> Item {
         attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
@@ -190,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_token_needs_no_more_than_four_attributes() {
-        let token = token(&whole()).unwrap();
+        let token = token(&whole()).unwrap().unwrap();
         assert_eq!((token.key.coordinate.as_str(), token.key.reservation.as_str()), ("clusters:1", "r-1"));
         assert_eq!((token.resource.as_str(), token.expires), ("j-1", Some(1_767_225_600)));
     }
@@ -201,11 +208,22 @@ mod tests {
             let mut item = whole();
             item.remove(EXPIRATION_TIME);
             item.extend(value.map(|value| (EXPIRATION_TIME.to_owned(), value)));
-            assert_eq!(token(&item).unwrap().expires, None, "{item:?}");
+            assert_eq!(token(&item).unwrap().unwrap().expires, None, "{item:?}");
         };
         check(None);
         check(Some(text("1767225600")));
         check(Some(number(&0.5)));
+    }
+
+    #[test]
+    fn a_slot_is_a_reservation_until_it_is_bound() {
+        let mut slot = whole();
+        slot.insert(RESERVATION_ID.to_owned(), text(slot_key(3)));
+        assert!(!token(&slot).unwrap().unwrap().is_reservation());
+        slot.remove(RESOURCE_ID);
+        assert!(token(&slot).unwrap().unwrap().is_reservation());
+        slot.remove(EXPIRATION_TIME);
+        assert_eq!(token(&slot).unwrap(), None);
     }
 
     #[test]

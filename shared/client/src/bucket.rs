@@ -183,7 +183,7 @@ impl Bucket {
         };
         // A runtime that shuts down drops the task at once, which needs the lock.
         if is_idle {
-            core.spawn(lane::run(core, self, shard));
+            core.background.spawn(lane::run(core, self, shard));
         }
     }
 

@@ -3,19 +3,19 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use futures::FutureExt as _;
 use quick_cache::sync::Cache;
 use tidegate_aws::{acquires::SpeculativeWrite, error::StoreError};
 use tidegate_domain::bucket::{BucketKey, Entity, Limit, Namespace, Resource, Shard};
-use tokio::{runtime::Handle, sync::Notify};
+use tokio::runtime::Handle;
 
 use crate::{
     administration::Administration,
+    background::Background,
     bucket::Bucket,
     cache::ConfigurationCache,
     clock::{Clock, Moment},
@@ -43,9 +43,7 @@ pub(crate) struct Core {
     writes: Cache<Vec<Limit<'static>>, Arc<SpeculativeWrite>>,
     writer: u64,
     operations: AtomicU64,
-    running: AtomicUsize,
-    idle: Notify,
-    runtime: Handle,
+    pub(crate) background: Arc<Background>,
 }
 
 /// The entity and the resource of a bucket.
@@ -80,9 +78,7 @@ impl Core {
             writes: Cache::new(WRITES),
             writer: fastrand::u64(..),
             operations: AtomicU64::new(0),
-            running: AtomicUsize::new(0),
-            idle: Notify::new(),
-            runtime,
+            background: Background::new(runtime),
         }
     }
 
@@ -125,35 +121,5 @@ impl Core {
 
     pub(crate) fn backoff(attempt: u32) -> Duration {
         BACKOFF.saturating_mul(attempt).mul_f64(fastrand::f64())
-    }
-
-    /// Starts a task that writes. [`flush`](Self::flush) waits for it.
-    pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
-        self.running.fetch_add(1, Ordering::Relaxed);
-        let running = Running(Arc::clone(self));
-        // An async block around the task would hold it twice.
-        self.runtime.spawn(task.inspect(move |()| drop(running)));
-    }
-
-    /// Waits until no task writes.
-    pub(crate) async fn flush(&self) {
-        loop {
-            let idle = self.idle.notified();
-            if self.running.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            idle.await;
-        }
-    }
-}
-
-/// A task that runs, whether it ends or panics.
-struct Running(Arc<Core>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.0.running.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.idle.notify_waiters();
-        }
     }
 }

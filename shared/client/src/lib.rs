@@ -60,6 +60,7 @@
 mod acquire;
 mod administration;
 mod audit;
+mod background;
 mod bucket;
 mod cache;
 mod check;
@@ -79,6 +80,7 @@ mod limits;
 mod memory;
 mod metrics;
 mod names;
+pub mod reservation;
 mod scope;
 mod several;
 mod shards;

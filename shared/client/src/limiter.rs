@@ -177,7 +177,7 @@ impl Limiter {
     /// Call it before the process ends. In a Lambda function, call it before the response, because Lambda freezes the
     /// process afterwards.
     pub async fn flush(&self) {
-        self.core.flush().await;
+        self.core.background.flush().await;
     }
 
     /// Ends the use of the limiter: the same as [`flush`](Self::flush), for the end of a process.
@@ -301,7 +301,7 @@ async fn find_namespace(
 }
 
 /// A client whose calls end. The SDK sets a timeout for connecting only, so a lost connection would block a bucket.
-fn with_timeouts(client: &Client) -> Client {
+pub(crate) fn with_timeouts(client: &Client) -> Client {
     let own = client.config().timeout_config().cloned().unwrap_or_else(TimeoutConfig::disabled);
     if own.operation_attempt_timeout().is_some() || own.operation_timeout().is_some() {
         return client.clone();

@@ -5,6 +5,7 @@ use tidegate_aws::acquires::{WriteError, Written};
 use crate::{
     error::{AcquireError, DecidedBy},
     lease::Lease,
+    reservation::{Reservation, ReserveError},
 };
 
 /// Counts an acquire by its outcome.
@@ -25,6 +26,18 @@ pub(crate) fn acquired(acquired: &Result<Lease, AcquireError>) {
         Err(_) => "error",
     };
     count("tidegate_acquires_total", &[("outcome", outcome)], 1);
+}
+
+/// Counts a request for a token that is reserved.
+pub(crate) fn reserved(reserved: &Result<Reservation, ReserveError>) {
+    let outcome = match reserved {
+        Ok(_) => "granted",
+        Err(ReserveError::Denied(_)) => "denied",
+        Err(ReserveError::Blocked { .. }) => "blocked",
+        Err(ReserveError::Table(_)) => "unavailable",
+        Err(_) => "error",
+    };
+    count("tidegate_reservations_total", &[("outcome", outcome)], 1);
 }
 
 /// Counts a write to a shard by its outcome.

@@ -9,7 +9,6 @@ use tidegate_domain::{
     state::BucketState,
     time::EpochMillis,
 };
-use tokio::sync::oneshot;
 
 use crate::{
     acquire::refusal,
@@ -33,10 +32,8 @@ pub(crate) async fn take(
     amounts: &Amounts<'static>,
     is_parent: bool,
 ) -> Result<Option<Vec<Grant>>, AcquireError> {
-    let (reply, answer) = oneshot::channel();
     let request = Request { core: Arc::clone(core), bucket: Arc::clone(bucket), amounts: amounts.clone(), is_parent };
-    core.spawn(async move { drop(reply.send(request.run().await)) });
-    answer.await.map_err(Unavailable::new)?
+    core.background.run(request.run()).await.map_err(Unavailable::new)?
 }
 
 /// Returns the denial that follows from what was seen of all shards a moment ago.

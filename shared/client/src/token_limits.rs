@@ -1,9 +1,10 @@
 //! Limits of the token tables, remembered for seconds.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use quick_cache::sync::Cache;
 use tidegate_aws::token_limits::{TokenLimit, TokenLimits};
+use tokio::sync::Mutex;
 
 use crate::{
     clock::Clock,
@@ -50,7 +51,8 @@ pub(crate) struct LimitCache {
     store: TokenLimits,
     defaults: BTreeMap<String, TokenLimit>,
     clock: Clock,
-    entries: Cache<Holder, Entry>,
+    /// One caller reads a limit; the others wait for it.
+    entries: Cache<Holder, Arc<Mutex<Option<Entry>>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -73,16 +75,18 @@ impl LimitCache {
     }
 
     async fn own(&self, holder: &Holder) -> Result<Option<TokenLimit>, TableError> {
+        let Ok(entry) = self.entries.get_or_insert_with(holder, || Ok::<_, Infallible>(Arc::default()));
+        let mut entry = entry.lock().await;
         let now = self.clock.moment().elapsed;
-        if let Some(entry) = self.entries.get(holder)
-            && now.saturating_sub(entry.read_at) < LIMIT_LIFETIME
+        if let Some(Entry { limit, read_at }) = *entry
+            && now.saturating_sub(read_at) < LIMIT_LIFETIME
         {
-            return Ok(entry.limit);
+            return Ok(limit);
         }
         let Holder { resource, account } = holder;
         let limit = self.store.find(resource, account).await;
         let limit = limit.map_err(|error| TableError::new(self.store.table(), error))?;
-        self.entries.insert(holder.clone(), Entry { limit, read_at: now });
+        *entry = Some(Entry { limit, read_at: now });
         Ok(limit)
     }
 }

@@ -14,7 +14,9 @@
 //! | [`redrive`] | whether to count a record that was parked or discarded |
 //! | [`refill`] | what has accrued in a bucket, and whether a write of it pays |
 //! | [`repair`] | aligns shards with shard 0, and moves tokens to a dry shard |
+//! | [`reservation`] | which slots of a limit a client may take, beside clients that count tokens |
 //! | [`sequence`] | [`sequence::Position`]: the order of a table's records, also across its streams |
+//! | [`slot`] | [`slot::Slot`]: a token of a limit with one holder at most, and the writes to it |
 //! | [`split`] | creates the missing shards of a bucket in one transaction |
 //! | [`state`] | [`state::BucketState`]: a whole bucket item, and a shard's share of a limit |
 //! | [`sweep`] | when to delete a resource's token, and on which condition |
@@ -85,7 +87,9 @@ pub mod rates;
 pub mod redrive;
 pub mod refill;
 pub mod repair;
+pub mod reservation;
 pub mod sequence;
+pub mod slot;
 pub mod split;
 pub mod state;
 pub mod sweep;

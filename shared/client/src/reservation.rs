@@ -1,0 +1,303 @@
+//! Reservations: how many clusters, jobs or sessions an account may run at the same time.
+//!
+//! The tokens live in the tables of rate-limiter-py, so Rust and Python services can share limits. Reserve a token, start
+//! the resource, and bind the token to the resource's id. The Lambda function `token-sweeper` frees the token when the
+//! resource has ended.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use tidegate::{TokenTables, reservation::{Reservations, ReserveError}};
+//!
+//! # async fn start_cluster() -> Result<String, std::io::Error> { Ok(String::new()) }
+//! # async fn example(dynamodb: aws_sdk_dynamodb::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let reservations = Reservations::builder(dynamodb, TokenTables::of("prod")).default_limit("emr-cluster", 5).build();
+//!
+//! match reservations.reserve("emr-cluster", "123456789012").await {
+//!     Ok(mut reservation) => {
+//!         // If this fails, dropping the reservation frees it.
+//!         let cluster = start_cluster().await?;
+//!         let token = reservation.bind(&cluster, Duration::from_hours(8)).await?;
+//!         println!("{cluster} runs with the fencing number {}", token.fence());
+//!     }
+//!     Err(ReserveError::Denied(denied)) => println!("{} of {} clusters run", denied.held, denied.limit),
+//!     Err(error) => return Err(error.into()),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a reservation guarantees
+//!
+//! Each token of a limit is a slot, an item with one holder at most. A client takes a free slot with one conditional write,
+//! so clients of this crate never hold more tokens than the limit, however many of them reserve at the same time.
+//!
+//! Python clients count tokens, and add one if there are fewer than the limit. They count slots, too. By default, this
+//! crate counts their tokens: it takes no slot if a consistent count over all pages has reached the limit, and gives the
+//! slot back if the count exceeds the limit afterwards. That is one read before the write and one after it.
+//!
+//! One gap remains: a Python client that has counted before the write of another client, and adds its token after that
+//! client's last count. No condition prevents that, because Python clients write without one. A
+//! [margin](ReservationsBuilder::margin) keeps some tokens free for such clients. Where no Python client runs,
+//! [`only_rust_clients`](ReservationsBuilder::only_rust_clients) saves both reads.
+//!
+//! A limit is remembered for five seconds. After it was lowered, clients can hold more tokens than the new limit: those
+//! that they held before, and those that they take before they read it.
+//!
+//! # Clocks
+//!
+//! A slot becomes free at its expiry, by the clock of the client that takes it. Clocks must be right within seconds, as they are on
+//! hosts of AWS. A holder whose clock is behind learns that its slot was taken: [`Reservation::bind`] and
+//! [`Token::renew`] fail with [`ReservationError::Lost`].
+
+mod error;
+mod known;
+mod reserve;
+mod token;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    future::IntoFuture,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use aws_sdk_dynamodb::Client;
+use futures::future::BoxFuture;
+use tidegate_aws::{
+    slots::{HeldToken, Slots},
+    table::TokenTables,
+    token_limits::{TokenLimit, TokenLimits},
+};
+use tokio::runtime::Handle;
+
+use self::reserve::Shared;
+pub use self::{
+    error::{Denied, ReservationError, ReserveError},
+    token::{Reservation, Token},
+};
+use crate::{
+    clock::Clock,
+    error::{InvalidRequest, TableError},
+    limiter::with_timeouts,
+    metrics,
+    token_limits::{Holder, LimitCache},
+};
+
+/// Reserves tokens. Cheap to clone: all clones share what they know.
+#[derive(Clone)]
+pub struct Reservations {
+    shared: Arc<Shared>,
+}
+
+/// The settings of [`Reservations`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing happens before `build`"]
+pub struct ReservationsBuilder {
+    client: Client,
+    tables: TokenTables,
+    defaults: BTreeMap<String, TokenLimit>,
+    /// `None` if no other clients are counted.
+    margin: Option<u32>,
+    owner: Option<String>,
+    clock: Clock,
+}
+
+/// A request for a token. It is sent when it is awaited.
+///
+/// Made by [`Reservations::reserve`].
+#[must_use = "nothing is reserved before the request is awaited"]
+#[derive(Clone)]
+pub struct Reserve {
+    shared: Arc<Shared>,
+    holder: Result<Holder, InvalidRequest>,
+    deadline: Option<tokio::time::Instant>,
+}
+
+/// A token that is held, by a client of any kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Held {
+    /// The id of the resource that runs. `None` while the token is a reservation.
+    pub resource_id: Option<String>,
+    /// Who has reserved it: see [`ReservationsBuilder::owner`]. `None` for tokens of Python clients.
+    pub owner: Option<String>,
+    /// When it was reserved. `None` for tokens of Python clients.
+    pub since: Option<SystemTime>,
+    /// When it becomes free, unless it is renewed or freed before.
+    pub expires: SystemTime,
+}
+
+impl Reservations {
+    /// Starts to build a client of these tables.
+    pub fn builder(client: Client, tables: TokenTables) -> ReservationsBuilder {
+        ReservationsBuilder {
+            client,
+            tables,
+            defaults: BTreeMap::new(),
+            margin: Some(0),
+            owner: None,
+            clock: Clock::System(Instant::now()),
+        }
+    }
+
+    /// Starts a request for a token of an account on a resource. Await the builder to send it.
+    ///
+    /// A resource is a name without a colon. Both names have at most 1,000 bytes.
+    ///
+    /// If the future is dropped, a token that was taken for it is freed.
+    pub fn reserve(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> Reserve {
+        let holder = Holder::checked(resource.as_ref(), account.as_ref());
+        Reserve { shared: Arc::clone(&self.shared), holder, deadline: None }
+    }
+
+    /// Lists the tokens that an account holds, those of Python clients included.
+    ///
+    /// # Errors
+    /// [`ReserveError::Invalid`] for a wrong name, [`ReserveError::Table`] if the table cannot be read.
+    pub async fn list(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> Result<Vec<Held>, ReserveError> {
+        let holder = Holder::checked(resource.as_ref(), account.as_ref())?;
+        let tokens = self.shared.list(&holder).await?;
+        Ok(tokens.into_iter().map(Held::from).collect())
+    }
+
+    /// Returns a token that this or another process has bound, by its [id](Token::id), to renew or release it. This makes
+    /// no call.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`] if the id is not that of a token, or a name is wrong.
+    pub fn token(
+        &self,
+        resource: impl AsRef<str>,
+        account: impl AsRef<str>,
+        id: impl AsRef<str>,
+    ) -> Result<Token, InvalidRequest> {
+        Token::find(&self.shared, Holder::checked(resource.as_ref(), account.as_ref())?, id.as_ref())
+    }
+
+    /// Waits until everything is written that dropped reservations and cancelled calls have left to be written.
+    ///
+    /// Call it before the process ends. In a Lambda function, call it before the response.
+    pub async fn flush(&self) {
+        self.shared.background.flush().await;
+    }
+}
+
+impl ReservationsBuilder {
+    /// Sets the limit of accounts that have none of their own on a resource. 0 blocks them.
+    pub fn default_limit(mut self, resource: impl Into<String>, limit: u32) -> Self {
+        self.defaults.insert(resource.into(), TokenLimit { tokens: limit.into(), window: None });
+        self
+    }
+
+    /// Names who reserves, for [`Reservations::list`]: a service or a host.
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// Keeps so many tokens of each limit free for Python clients that count at the same time.
+    pub fn margin(mut self, tokens: u32) -> Self {
+        self.margin = Some(tokens);
+        self
+    }
+
+    /// Declares that no Python client uses these tables. Then a reservation is one write, and tokens of Python clients
+    /// are counted only once in five seconds.
+    pub fn only_rust_clients(mut self) -> Self {
+        self.margin = None;
+        self
+    }
+
+    /// Takes the time from a clock that a test moves.
+    #[cfg(feature = "test-util")]
+    pub fn clock(mut self, clock: crate::ManualClock) -> Self {
+        self.clock = Clock::Manual(clock);
+        self
+    }
+
+    /// Builds the client, without a call.
+    ///
+    /// It writes in tasks of the Tokio runtime in which this is called, so it must not outlive that runtime. An attempt
+    /// of a call times out after two seconds, unless the SDK's client has timeouts of its own.
+    ///
+    /// # Panics
+    /// If it is called outside of a Tokio runtime.
+    #[must_use]
+    pub fn build(self) -> Reservations {
+        let Self { client, tables, defaults, margin, owner, clock } = self;
+        let client = with_timeouts(&client);
+        let limits = TokenLimits::new(client.clone(), tables.limits);
+        let limits = LimitCache::new(limits, defaults, clock.clone());
+        let slots = Slots::new(client, tables.non_fungible);
+        Reservations { shared: Shared::new(slots, limits, margin, owner, clock, Handle::current()) }
+    }
+}
+
+impl Reserve {
+    /// Waits until the deadline, which is Tokio's [`Instant`](tokio::time::Instant), if all tokens are held. Without a
+    /// deadline, the request is denied at once.
+    ///
+    /// It tries again after 0.1 to 5 seconds, longer each time. Callers do not stand in line. An error of the table ends
+    /// the wait.
+    pub fn until(mut self, deadline: tokio::time::Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+}
+
+impl IntoFuture for Reserve {
+    type Output = Result<Reservation, ReserveError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let Self { shared, holder, deadline } = self;
+            let reserved = match holder {
+                Ok(holder) => shared.reserve_until(&holder, deadline).await,
+                Err(error) => Err(error.into()),
+            };
+            metrics::reserved(&reserved);
+            reserved
+        })
+    }
+}
+
+impl From<HeldToken> for Held {
+    fn from(token: HeldToken) -> Self {
+        let HeldToken { resource, owner, since, expires, .. } = token;
+        Self {
+            resource_id: resource,
+            owner,
+            since: since.map(|since| UNIX_EPOCH + Duration::from_millis(since.get().unsigned_abs())),
+            expires: time(expires),
+        }
+    }
+}
+
+/// A moment in epoch seconds.
+fn time(seconds: i64) -> SystemTime {
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds.unsigned_abs())).unwrap_or(UNIX_EPOCH)
+}
+
+impl Shared {
+    async fn list(&self, holder: &Holder) -> Result<Vec<HeldToken>, TableError> {
+        let listed = self.slots.list(reserve::coordinate(holder), self.clock.moment().now).await;
+        listed.map_err(|error| TableError::new(self.slots.table(), error))
+    }
+}
+
+impl fmt::Debug for Reservations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservations").field("table", &self.shared.slots.table()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Reserve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reserve")
+            .field("holder", &self.holder)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,83 @@
+//! Why there is no reservation, or none any more.
+
+use std::fmt;
+
+use crate::error::{InvalidRequest, TableError};
+
+/// Why a request for a token was not granted.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// All tokens are held.
+    #[error(transparent)]
+    Denied(Denied),
+    /// The limit of the account is 0.
+    #[error("account {account:?} has a limit of 0 on resource {resource:?}")]
+    Blocked {
+        /// The resource.
+        resource: String,
+        /// The account.
+        account: String,
+    },
+    /// The account has no limit, and the resource has no default.
+    #[error("account {account:?} has no limit on resource {resource:?}, and the resource has no default limit")]
+    UnknownLimit {
+        /// The resource.
+        resource: String,
+        /// The account.
+        account: String,
+    },
+    /// A name is wrong.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+    /// A table cannot be used. If a token was taken, it becomes free after five minutes.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+/// All tokens of a limit are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub struct Denied {
+    /// How many tokens are held, as counted last.
+    pub held: u64,
+    /// The limit.
+    pub limit: u64,
+}
+
+/// Why a reservation or a token did not change as requested.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReservationError {
+    /// It has expired or was freed, so it does not count any more. Another client may hold it.
+    ///
+    /// A resource that runs without a token should be stopped.
+    #[error("the reservation of account {account:?} on resource {resource:?} has expired or was freed")]
+    Lost {
+        /// The resource.
+        resource: String,
+        /// The account.
+        account: String,
+    },
+    /// It is bound to another resource, or an attempt to bind it to another resource may have succeeded.
+    #[error("the reservation cannot be bound to {requested:?}: it is bound to {bound:?}")]
+    Bound {
+        /// The id of that resource.
+        bound: String,
+        /// The id of the resource that it should be bound to.
+        requested: String,
+    },
+    /// The id of the resource is wrong.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+    /// The table cannot be used. The change may have happened; the same call can be made again.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { held, limit } = self;
+        write!(f, "denied: {held} tokens are held, and the limit is {limit}")
+    }
+}
