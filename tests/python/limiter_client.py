@@ -4,15 +4,17 @@ are in the environment.
     limiter_client.py limit N            sets the account's limit
     limiter_client.py start J...         starts resources with these ids, until the limit refuses one
     limiter_client.py reserve            makes a reservation, if the limit allows, and starts nothing
+    limiter_client.py crowd N            makes reservations from N threads at once
     limiter_client.py fail               makes a reservation for a resource that cannot be started
 
-Each prints, as JSON, which resources were started, or whether there was capacity.
+Each prints, as JSON, which resources were started, whether there was capacity, or how many reservations were made.
 """
 
 import contextlib
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import boto3
 from limiter import non_fungible_limiter
@@ -59,6 +61,11 @@ def reserve():
     return True
 
 
+def crowd(callers):
+    with ThreadPoolExecutor(int(callers)) as pool:
+        return sum(pool.map(lambda _: reserve(), range(int(callers))))
+
+
 def fail():
     try:
         # The library prints the exception.
@@ -69,5 +76,5 @@ def fail():
 
 
 if __name__ == "__main__":
-    command = {"limit": limit, "start": start, "reserve": reserve, "fail": fail}[sys.argv[1]]
+    command = {"limit": limit, "start": start, "reserve": reserve, "crowd": crowd, "fail": fail}[sys.argv[1]]
     print(json.dumps(command(*sys.argv[2:])))

@@ -5,6 +5,7 @@ pub mod client;
 pub mod keeper;
 pub mod metered;
 pub mod python;
+pub mod reservations;
 pub mod rollup;
 pub mod sweeper;
 

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -20,9 +20,9 @@ const DRAWS: u32 = 8;
 #[derive(Debug, Default)]
 pub(super) struct Known {
     state: Mutex<State>,
-    /// One caller reads all slots; the others wait and use what it has read.
-    reading: tokio::sync::Mutex<Option<(u64, Totals)>>,
-    reads: AtomicU64,
+    /// One caller counts tokens; the others wait and use its count.
+    counting: tokio::sync::Mutex<Option<(u64, Arc<Occupancy>)>>,
+    counts: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -41,14 +41,6 @@ struct Usable {
     slots: u32,
     /// As [`Moment::elapsed`](crate::clock::Moment::elapsed).
     read_at: Duration,
-}
-
-/// What a read of all slots has shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Totals {
-    pub(super) usable: u32,
-    pub(super) held: u64,
-    pub(super) limit: u32,
 }
 
 impl Known {
@@ -85,32 +77,33 @@ impl Known {
         };
     }
 
-    /// Remembers what a read has shown. `usable` is what follows from it for the limit.
-    pub(super) fn seen(&self, occupancy: &Occupancy, limit: u32, usable: u32, elapsed: Duration) {
-        let mut state = self.state();
-        drop(state.held.split_off(&occupancy.from));
-        state.held.extend(&occupancy.slots);
-        state.usable = Some(Usable { limit, slots: usable, read_at: elapsed });
+    /// Remembers how many slots of a limit are usable.
+    pub(super) fn set_usable(&self, limit: u32, slots: u32, elapsed: Duration) {
+        self.state().usable = Some(Usable { limit, slots, read_at: elapsed });
     }
 
-    /// Reads all slots, or waits for a read of another caller that begins after this call.
-    pub(super) async fn read_all<E>(
+    /// Counts the live tokens, and shows the slots from `from` on. It makes a call, or waits for a call of another caller
+    /// that begins after this one.
+    pub(super) async fn count<E>(
         &self,
-        limit: u32,
-        read: impl AsyncFnOnce() -> Result<Totals, E>,
-    ) -> Result<Totals, E> {
-        let first = self.reads.load(Ordering::Acquire);
-        let mut last = self.reading.lock().await;
-        if let Some((number, totals)) = *last
-            && number >= first
-            && totals.limit == limit
+        from: u32,
+        count: impl Future<Output = Result<Occupancy, E>>,
+    ) -> Result<Arc<Occupancy>, E> {
+        let first = self.counts.load(Ordering::Acquire);
+        let mut last = self.counting.lock().await;
+        if let Some((number, occupancy)) = &*last
+            && *number >= first
+            && occupancy.from <= from
         {
-            return Ok(totals);
+            return Ok(Arc::clone(occupancy));
         }
-        let number = self.reads.fetch_add(1, Ordering::AcqRel);
-        let totals = read().await?;
-        *last = Some((number, totals));
-        Ok(totals)
+        let number = self.counts.fetch_add(1, Ordering::AcqRel);
+        let occupancy = Arc::new(count.await?);
+        *last = Some((number, Arc::clone(&occupancy)));
+        let mut state = self.state();
+        drop(state.held.split_off(&from));
+        state.held.extend(&occupancy.slots);
+        Ok(occupancy)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -16,12 +16,12 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     error::{Denied, ReserveError},
-    known::{Known, Totals},
+    known::Known,
     token::Reservation,
 };
 use crate::{
     background::Background,
-    clock::{Clock, Moment},
+    clock::Clock,
     error::TableError,
     token_limits::{Holder, LimitCache},
 };
@@ -91,7 +91,7 @@ impl Shared {
     async fn reserve(self: &Arc<Self>, holder: &Holder) -> Result<Reservation, ReserveError> {
         let limit = self.limit(holder).await?;
         let known = self.known(holder);
-        let mut totals = Totals { usable: 0, held: limit.into(), limit };
+        let (margin, mut held) = (self.margin.unwrap_or(0), u64::from(limit));
         let mut usable = self.usable(holder, &known, limit).await?;
         let mut probes = if self.margin.is_some() { 1 } else { probes(limit) };
         for _ in 0..READS {
@@ -99,17 +99,18 @@ impl Shared {
                 && let Some(slot) = known.claim(usable, self.now())
             {
                 if let Some(reservation) = self.take(holder, &known, slot).await? {
-                    return self.confirm(holder, reservation, usable, limit).await;
+                    return self.confirm(holder, &known, reservation, usable, limit).await;
                 }
                 probes -= 1;
             }
-            totals = known.read_all(limit, async || self.read_all(holder, &known, limit).await).await?;
-            if totals.held + u64::from(self.margin.unwrap_or(0)) >= limit.into() {
+            let all = self.count(holder, &known, 0).await?;
+            held = all.held().unwrap_or(held);
+            if held + u64::from(margin) >= limit.into() {
                 break;
             }
-            (usable, probes) = (totals.usable, 1);
+            (usable, probes) = (all.usable(limit, margin).unwrap_or(0), 1);
         }
-        Err(ReserveError::Denied(Denied { held: totals.held, limit: limit.into() }))
+        Err(ReserveError::Denied(Denied { held, limit: limit.into() }))
     }
 
     async fn limit(&self, holder: &Holder) -> Result<u32, ReserveError> {
@@ -123,47 +124,32 @@ impl Shared {
 
     /// Returns how many slots may be taken now. Beside Python clients, the count is made for this request.
     async fn usable(&self, holder: &Holder, known: &Known, limit: u32) -> Result<u32, TableError> {
-        let moment = self.clock.moment();
+        let elapsed = self.clock.moment().elapsed;
         if self.margin.is_none()
-            && let Some(usable) = known.usable(limit, moment.elapsed)
+            && let Some(usable) = known.usable(limit, elapsed)
         {
             return Ok(usable);
         }
         let margin = self.margin.unwrap_or(0);
-        let first = known.from(limit);
-        let occupancy = self.occupancy(holder, first, moment).await?;
-        let (occupancy, usable) = match occupancy.usable(limit, margin) {
-            Some(usable) => (occupancy, usable),
-            None => self.read_below(holder, &occupancy, limit, moment).await?,
+        let mut from = known.from(limit);
+        let mut reads = 0;
+        let usable = loop {
+            let occupancy = self.count(holder, known, from).await?;
+            if let Some(usable) = occupancy.usable(limit, margin) {
+                break usable;
+            }
+            // If the second read does not suffice either, the third one shows all slots.
+            reads += 1;
+            from = if reads == 1 { occupancy.next_from(limit, margin) } else { 0 };
         };
-        known.seen(&occupancy, limit, usable, moment.elapsed);
+        known.set_usable(limit, usable, elapsed);
         Ok(usable)
     }
 
-    /// Reads lower slots, which the first read has not shown.
-    async fn read_below(
-        &self,
-        holder: &Holder,
-        first: &Occupancy,
-        limit: u32,
-        moment: Moment,
-    ) -> Result<(Occupancy, u32), TableError> {
-        let margin = self.margin.unwrap_or(0);
-        let second = self.occupancy(holder, first.next_from(limit, margin), moment).await?;
-        if let Some(usable) = second.usable(limit, margin) {
-            return Ok((second, usable));
-        }
-        let all = self.occupancy(holder, 0, moment).await?;
-        let usable = all.usable(limit, margin).unwrap_or(0);
-        Ok((all, usable))
-    }
-
-    async fn read_all(&self, holder: &Holder, known: &Known, limit: u32) -> Result<Totals, TableError> {
-        let moment = self.clock.moment();
-        let all = self.occupancy(holder, 0, moment).await?;
-        let usable = all.usable(limit, self.margin.unwrap_or(0)).unwrap_or(0);
-        known.seen(&all, limit, usable, moment.elapsed);
-        Ok(Totals { usable, held: all.held().unwrap_or_default(), limit })
+    /// Counts the tokens of all clients, and shows the slots from `from` on.
+    async fn count(&self, holder: &Holder, known: &Known, from: u32) -> Result<Arc<Occupancy>, TableError> {
+        let count = async { self.slots.occupancy(coordinate(holder), from, self.clock.moment().now).await };
+        known.count(from, count).await.map_err(|error| TableError::new(self.slots.table(), error))
     }
 
     /// Takes a slot if it is free. The write goes on if the caller goes away; then the slot is freed again.
@@ -233,6 +219,7 @@ impl Shared {
     async fn confirm(
         &self,
         holder: &Holder,
+        known: &Known,
         reservation: Reservation,
         usable: u32,
         limit: u32,
@@ -240,10 +227,9 @@ impl Shared {
         if self.margin.is_none() {
             return Ok(reservation);
         }
-        let moment = self.clock.moment();
-        let mut occupancy = self.occupancy(holder, usable, moment).await?;
+        let mut occupancy = self.count(holder, known, usable).await?;
         if occupancy.exceeds(limit).is_none() {
-            occupancy = self.occupancy(holder, 0, moment).await?;
+            occupancy = self.count(holder, known, 0).await?;
         }
         if occupancy.exceeds(limit) != Some(true) {
             return Ok(reservation);
@@ -251,11 +237,6 @@ impl Shared {
         let held = occupancy.held().unwrap_or_else(|| u64::from(limit) + 1);
         reservation.withdraw().await?;
         Err(ReserveError::Denied(Denied { held, limit: limit.into() }))
-    }
-
-    async fn occupancy(&self, holder: &Holder, from: u32, moment: Moment) -> Result<Occupancy, TableError> {
-        let counted = self.slots.occupancy(coordinate(holder), from, moment.now).await;
-        counted.map_err(|error| TableError::new(self.slots.table(), error))
     }
 
     pub(super) fn known(&self, holder: &Holder) -> Arc<Known> {

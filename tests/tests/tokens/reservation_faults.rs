@@ -1,0 +1,93 @@
+//! Lost responses, throttling, late writes and missing tables.
+
+use futures::StreamExt as _;
+use tidegate_tests::reservations::prelude::*;
+
+/// Callers reserve, bind and release at these fault rates. What the callers hold is never more than the limit.
+#[tokio::test]
+async fn no_fault_exceeds_the_limit() -> anyhow::Result<()> {
+    for is_counting in [true, false] {
+        let rates = FaultRates { dropped_after: 0.05, internal_after: 0.05, ..FaultRates::spread(0.2) };
+        let scene = ReservationScene::with_faults(7, rates, 3).await?;
+        let processes = [scene.another(|builder| builder), scene.another(|builder| builder)];
+        let processes = if is_counting { processes } else { [scene.only_rust(), scene.only_rust()] };
+        let holding = AtomicUsize::new(0);
+        let granted = AtomicUsize::new(0);
+        let one = async |number: usize| {
+            let Ok(mut reservation) = processes[number % 2].reserve(CLUSTER, ACCOUNT).await else { return };
+            let now = holding.fetch_add(1, Ordering::SeqCst) + 1;
+            assert!(now <= 7, "{now} are held");
+            granted.fetch_add(1, Ordering::SeqCst);
+            if number.is_multiple_of(2) {
+                let _token = reservation.bind(format!("j-{number}"), LIFETIME).await;
+            }
+            holding.fetch_sub(1, Ordering::SeqCst);
+            // A release whose response is lost may have happened.
+            drop(reservation.release().await);
+        };
+        futures::stream::iter((0..300).map(one)).buffer_unordered(20).collect::<Vec<_>>().await;
+        assert!(scene.http.counts().unacknowledged() > 20, "{:?}", scene.http.counts());
+        let granted = granted.into_inner();
+        assert!(granted > 30, "{granted}");
+        assert!(scene.live().await? <= 7);
+    }
+    Ok(())
+}
+
+/// A write whose response is lost is sent again, and finds that it has happened.
+#[tokio::test]
+async fn a_lost_response_takes_one_slot() -> anyhow::Result<()> {
+    let scene = ReservationScene::new(5).await?;
+    for fault in [Fault::DroppedAfter, Fault::InternalAfter] {
+        let writes = AtomicUsize::new(0);
+        scene.http.on_call(move |operation, _| {
+            (operation == "UpdateItem" && writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(2)).then_some(fault)
+        });
+        let mut reservation = scene.reserve().await?;
+        assert_eq!(scene.live().await?, 1, "{fault:?}");
+        let mut token = reservation.bind("j-1", LIFETIME).await?;
+        token.renew(LIFETIME * 2).await?;
+        assert_eq!(scene.live().await?, 1, "{fault:?}");
+        token.release().await?;
+        assert_eq!(scene.live().await?, 0, "{fault:?}");
+    }
+    Ok(())
+}
+
+/// A process that crashes holds its slot until the reservation expires.
+#[tokio::test]
+async fn a_crash_holds_a_slot_for_five_minutes() -> anyhow::Result<()> {
+    let scene = ReservationScene::new(1).await?;
+    std::mem::forget(scene.only_rust().reserve(CLUSTER, ACCOUNT).await?);
+    assert!(scene.reserve().await.is_err());
+    scene.clock.advance(Duration::from_secs(300));
+    assert!(scene.reserve().await.is_ok());
+    Ok(())
+}
+
+/// The clock of one client is ahead, so its fencing number is, too.
+#[tokio::test]
+async fn fencing_numbers_rise_across_clocks() -> anyhow::Result<()> {
+    let scene = ReservationScene::new(1).await?;
+    let ahead = scene.another(|builder| builder.clock(ManualClock::new(START + 5_000)));
+    let first = ahead.reserve(CLUSTER, ACCOUNT).await?;
+    let fence = first.fence();
+    first.release().await?;
+    let second = scene.reserve().await?;
+    assert_eq!(second.fence(), fence + 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn missing_tables_are_named() -> anyhow::Result<()> {
+    let scene = ReservationScene::new(1).await?;
+    let dynamodb = scene.services.dynamodb.clone();
+    let tables = TokenTables { limits: "no-limits".to_owned(), ..TokenTables::of(BASE) };
+    let error = Reservations::builder(dynamodb.clone(), tables).build().reserve(CLUSTER, ACCOUNT).await.unwrap_err();
+    assert!(error.to_string().contains("\"no-limits\"") && error.to_string().contains("is missing"), "{error}");
+    let tables = TokenTables { non_fungible: "no-tokens".to_owned(), ..TokenTables::of(BASE) };
+    let error = Reservations::builder(dynamodb, tables).build().reserve(CLUSTER, ACCOUNT).await.unwrap_err();
+    assert!(error.to_string().contains("\"no-tokens\"") && error.to_string().contains("is missing"), "{error}");
+    assert!(matches!(error, ReserveError::Table(error) if error.is_retryable()));
+    Ok(())
+}
