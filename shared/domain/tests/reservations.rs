@@ -108,9 +108,15 @@ struct Run {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A caller of ours goes on. Its write may reach the table twice, its response may be lost.
-    Ours { caller: usize, choice: u32, is_lost: bool },
+    Ours {
+        caller: usize,
+        choice: u32,
+        is_lost: bool,
+    },
     /// A caller of ours is gone. It holds what it held.
-    Crash { caller: usize },
+    Crash {
+        caller: usize,
+    },
     PythonCounts,
     PythonAdds,
     /// A write that was sent before lands again.
@@ -226,7 +232,10 @@ impl Run {
             }
             (_, SlotOutcome::Done(Some(expires))) => (caller.expires, caller.is_bound) = (expires, true),
             (_, SlotOutcome::Lost) => {
-                assert!(caller.expires <= sent.now || self.callers.iter().any(|of| of.ahead != 0), "a live slot was lost");
+                assert!(
+                    caller.expires <= sent.now || self.callers.iter().any(|of| of.ahead != 0),
+                    "a live slot was lost"
+                );
                 self.callers[number].reservation = None;
             }
             (change, outcome) => panic!("{outcome:?} after {change:?}"),

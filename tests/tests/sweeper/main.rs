@@ -1,7 +1,8 @@
-//! `token-sweeper` over real tables: events and reconciles, with faults and with the real client.
+//! `token-sweeper` over real tables: events and reconciles, with faults and with the clients of both kinds.
 
 mod ends;
 mod faults;
 mod python_client;
 mod reconcile;
+mod rust_client;
 mod strays;
