@@ -137,12 +137,12 @@ pub mod tokens {
     pub(crate) const FENCE: &str = "#fence";
 
     /// The range key of a slot. Slots are in the order of their numbers, and before the reservations of other clients.
-    pub(crate) fn slot_key(slot: u32) -> String {
+    pub fn slot_key(slot: u32) -> String {
         format!("{SLOT}{slot:07}")
     }
 
     /// Reads the number of a slot from its range key. `None` if it is not that of a slot.
-    pub(crate) fn slot_number(reservation: &str) -> Option<u32> {
+    pub fn slot_number(reservation: &str) -> Option<u32> {
         reservation.strip_prefix(SLOT)?.parse().ok()
     }
 

@@ -204,8 +204,8 @@ impl Run {
         let fence = if choice.is_multiple_of(2) { now * 1000 } else { least.max(now * 1000) };
         let sent = Sent { slot, holder: holder.clone(), change: Change::Take { fence, expires: now + RESERVED }, now };
         if let SlotOutcome::Done(Some(expires)) = self.send(&sent, is_lost) {
-            let last = self.fences.insert(slot, fence);
-            assert!(last.is_none_or(|last| last < fence), "the fencing number of slot {slot} did not rise");
+            let earlier = self.fences.insert(slot, fence);
+            assert!(earlier.is_none_or(|earlier| earlier < fence), "the fencing number of slot {slot} did not rise");
             let caller = &mut self.callers[number];
             caller.reservation = Some((slot, holder));
             (caller.expires, caller.is_confirmed, caller.is_bound) = (expires, false, false);

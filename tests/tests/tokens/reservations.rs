@@ -143,7 +143,7 @@ async fn a_lowered_limit_counts_tokens_above_it() -> anyhow::Result<()> {
 async fn an_expired_reservation_cannot_be_bound() -> anyhow::Result<()> {
     let scene = ReservationScene::new(1).await?;
     let mut late = scene.reserve().await?;
-    scene.clock.advance(Duration::from_secs(300));
+    scene.clock.advance(Duration::from_mins(5));
     let error = late.bind("j-1", LIFETIME).await.unwrap_err();
     assert!(matches!(error, ReservationError::Lost { .. }), "{error}");
     assert_eq!(scene.live().await?, 0);

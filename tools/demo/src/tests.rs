@@ -156,6 +156,10 @@ async fn the_sweeper_meets_its_requirements() -> anyhow::Result<()> {
     check(|with| with.tally.parked.clear(), "0 messages were parked");
     check(|with| with.tally.unsettled = 3, "3 messages are still in the queue");
     check(|with| with.refused = usize::MAX, "without the sweeper");
+    let crowded = falsified(&comparison, |comparison| comparison.crowds[1].granted += 1);
+    check_failed(&crowded.outcome(), 1, "11 tokens were granted at a limit of 10", "NOT SWEPT");
+    let [theirs, ..] = comparison.crowds.as_slice() else { panic!("no callers") };
+    assert!(theirs.granted > theirs.limit, "{}", theirs.granted);
     Ok(())
 }
 

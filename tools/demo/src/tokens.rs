@@ -1,10 +1,12 @@
 //! `cargo run -- tokens`: the same clients reserve tokens, start resources and wait for them to end, with the token sweeper
-//! and without it, in simulated time.
+//! and without it, in simulated time. About half of them use our client, the others behave like rate-limiter-py. Then many
+//! callers of each kind reserve at the same time.
 //!
 //! Events report ended resources, in the shapes of the services that send them. Some are repeated, late, early or lost, and
 //! some are invalid. The table is compared with the clients and their resources, minute by minute and in the end.
 
 mod client;
+mod crowd;
 mod ledger;
 mod resources;
 mod run;
@@ -19,7 +21,7 @@ use std::{
 use anyhow::Context as _;
 use token_sweeper::report::SweepReport;
 
-use self::{client::capacity, run::SimulationRun};
+use self::{client::capacity, crowd::Crowd, run::SimulationRun};
 use crate::print::{self, Bars, Outcome, sparkline};
 
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -45,6 +47,8 @@ pub(crate) struct Comparison {
     pub(crate) without: Figures,
     /// Simulated seconds until the last resource had ended with the sweeper.
     simulated: i64,
+    /// Callers of each kind of client at once.
+    pub(crate) crowds: Vec<Crowd>,
     elapsed: Duration,
 }
 
@@ -99,6 +103,7 @@ pub(crate) async fn demonstrate(options: &Options) -> anyhow::Result<ExitCode> {
     println!("{} resources that end, seed {}", options.events, options.seed);
     let comparison = Box::pin(run(options)).await?;
     println!("{}\n\n{}\n", comparison.table(), comparison.lines());
+    println!("{}\n", crowd::table(&comparison.crowds));
     let hours = Duration::from_secs(comparison.simulated.unsigned_abs()).as_secs_f64() / 3600.0;
     println!("{hours:.1} simulated hours in {:.0} s", comparison.elapsed.as_secs_f64());
     Ok(comparison.outcome().print())
@@ -115,7 +120,8 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<Comparison> {
     let mut without = SimulationRun::new(false, events, seed, bars.add("without", events as u64)).await?;
     without.work(Some(simulated)).await.context("without the sweeper")?;
     let (with, without) = (with.into_figures(), without.into_figures());
-    Ok(Comparison { with, without, simulated, elapsed: started.elapsed() })
+    let crowds = crowd::run().await.context("callers at once")?;
+    Ok(Comparison { with, without, simulated, crowds, elapsed: started.elapsed() })
 }
 
 impl Comparison {
@@ -136,6 +142,7 @@ impl Comparison {
             let without = self.without.refused;
             problems.push(format!("{refused} reservations were refused, and {without} without the sweeper"));
         }
+        problems.extend(crowd::problems(&self.crowds));
         Outcome {
             passed: format!("SWEPT: {} tokens created, none leaked, none taken while it was live", self.with.created),
             failed: format!("NOT SWEPT: {} requirements are not met", problems.len()),

@@ -120,6 +120,12 @@ impl Reservation {
         self.slot.free().await
     }
 
+    /// Returns the id of the reservation, which its [token](Token::id) keeps.
+    #[must_use]
+    pub fn id(&self) -> String {
+        self.slot.id()
+    }
+
     /// Returns a number that is higher than those of all earlier holders of the same token, if the clocks of all clients differ by
     /// less than the time for which it was held. A service that sees a lower number than before rejects the request of an
     /// earlier holder.
@@ -171,8 +177,7 @@ impl Token {
     /// Returns the token's id, by which [`Reservations::token`](super::Reservations::token) finds it in another process.
     #[must_use]
     pub fn id(&self) -> String {
-        let HeldSlot { number, fence, id, .. } = &self.slot;
-        format!("{number}.{fence}.{id}")
+        self.slot.id()
     }
 
     /// Holds the token for this time from now on, if it would expire before. It is never held for less than before.
@@ -207,6 +212,11 @@ impl Token {
 }
 
 impl HeldSlot {
+    fn id(&self) -> String {
+        let Self { number, fence, id, .. } = self;
+        format!("{number}.{fence}.{id}")
+    }
+
     /// Holds the slot for this time from now on. Returns the expiry. If a resource is given, the slot is bound to it.
     async fn hold(&self, lifetime: Duration, resource: Option<String>) -> Result<i64, ReservationError> {
         let slot = self.clone();

@@ -1,10 +1,12 @@
-//! Clients of non-fungible tokens that behave like rate-limiter-py. They count before they write, in two calls, and never
-//! check whether a reservation still exists.
+//! Clients of non-fungible tokens: ours, and clients that behave like rate-limiter-py. Those count before they write, in two
+//! calls, and never check whether a reservation still exists.
 
 use anyhow::Context as _;
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
+use tidegate::reservation::{Reservation, Reservations, ReserveError};
 use tidegate_aws::schema::tokens::{
-    ACCOUNT_ID, EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID, RESOURCE_NAME,
+    ACCOUNT_ID, EXPIRATION_TIME, LIMIT, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID, RESOURCE_NAME, slot_key,
+    slot_number,
 };
 use tidegate_domain::sweep::{Token, TokenKey};
 
@@ -43,6 +45,7 @@ pub(crate) fn capacity() -> usize {
 pub(crate) struct Clients {
     pub(crate) dynamodb: Client,
     pub(crate) table: String,
+    pub(crate) ours: Reservations,
 }
 
 impl Limit {
@@ -52,6 +55,32 @@ impl Limit {
 }
 
 impl Clients {
+    /// Writes the limits, which our client reads.
+    pub(crate) async fn put_limits(&self, table: &str) -> anyhow::Result<()> {
+        for limit in &LIMITS {
+            let put = self.dynamodb.put_item().table_name(table);
+            let put = put
+                .item(RESOURCE_NAME, text(limit.kind.name()))
+                .item(ACCOUNT_ID, text(limit.account))
+                .item(LIMIT, number(limit.tokens));
+            put.send().await.context("a limit could not be written")?;
+        }
+        Ok(())
+    }
+
+    /// Reserves a token with our client. `None` if the limit does not allow it.
+    pub(crate) async fn reserve_ours(&self, limit: &Limit) -> anyhow::Result<Option<(TokenKey, Reservation)>> {
+        match self.ours.reserve(limit.kind.name(), limit.account).await {
+            Ok(reservation) => {
+                let slot = reservation.id().split('.').next().and_then(|slot| slot.parse().ok());
+                let slot = slot.context("the id of a reservation begins with its slot")?;
+                Ok(Some((TokenKey { coordinate: limit.coordinate(), reservation: slot_key(slot) }, reservation)))
+            }
+            Err(ReserveError::Denied(_)) => Ok(None),
+            Err(error) => Err(error).context("our client could not reserve a token"),
+        }
+    }
+
     /// Reserves a token if there are fewer than the limit allows. Returns whether it did. Times are in epoch seconds.
     pub(crate) async fn reserve(&self, limit: &Limit, reservation: &str, now: i64) -> anyhow::Result<bool> {
         if self.count(limit, now).await? >= limit.tokens {
@@ -107,7 +136,8 @@ impl Clients {
     pub(crate) async fn all(&self) -> anyhow::Result<Vec<Token>> {
         let scan = self.dynamodb.scan().table_name(&self.table).consistent_read(true);
         let items: Vec<_> = scan.into_paginator().items().send().collect::<Result<_, _>>().await?;
-        items.iter().map(token).collect()
+        // A free slot has no expiry.
+        items.iter().filter(|item| item.contains_key(EXPIRATION_TIME)).map(token).collect()
     }
 }
 
@@ -117,5 +147,8 @@ fn token(item: &Item) -> anyhow::Result<Token> {
         value.and_then(Result::ok).cloned().with_context(|| format!("{name} is {value:?}"))
     };
     let key = TokenKey { coordinate: read_text(RESOURCE_COORDINATE)?, reservation: read_text(RESERVATION_ID)? };
-    Ok(Token { key, resource: read_text(RESOURCE_ID)?, expires: Some(read(item, EXPIRATION_TIME)?) })
+    // A slot has no resource until it is bound.
+    let is_reserved = slot_number(&key.reservation).is_some() && !item.contains_key(RESOURCE_ID);
+    let resource = if is_reserved { key.reservation.clone() } else { read_text(RESOURCE_ID)? };
+    Ok(Token { key, resource, expires: Some(read(item, EXPIRATION_TIME)?) })
 }

@@ -1,8 +1,14 @@
 //! Clients at work in simulated time, with the sweeper or without it.
 
+use std::{collections::BTreeMap, time::Duration};
+
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use tidegate::{
+    ManualClock,
+    reservation::{Reservation, Reservations},
+};
 use tidegate_aws::{
     client,
     table::{self, TokenTables},
@@ -52,6 +58,8 @@ enum Action {
 #[derive(Debug)]
 struct Worker {
     limit: &'static Limit,
+    /// Whether it uses our client. The others behave like rate-limiter-py.
+    is_ours: bool,
     rng: StdRng,
     /// Seconds until it tries again if the limit is reached.
     retry_delay: i64,
@@ -71,6 +79,10 @@ struct Task {
 #[derive(Debug)]
 pub(crate) struct SimulationRun {
     clients: Clients,
+    /// The clock of our client.
+    clock: ManualClock,
+    /// The reservations of our client that are not bound yet.
+    reservations: BTreeMap<TokenKey, Reservation>,
     workers: Vec<Worker>,
     agenda: Agenda<i64, Action>,
     ledger: Ledger,
@@ -96,8 +108,14 @@ impl SimulationRun {
         table::create_token_tables(&client, &tables).await.context("the token tables")?;
         let sweeper =
             with_sweeper.then(|| Sweeper::new(BASE_NAME, dynamodb.endpoint(), emr.endpoint(), seed)).transpose()?;
+        let clock = ManualClock::new(START * 1000);
+        let ours = Reservations::builder(client.clone(), tables.clone()).clock(clock.clone()).build();
+        let clients = Clients { dynamodb: client, table: tables.non_fungible, ours };
+        clients.put_limits(&tables.limits).await?;
         let mut run = Self {
-            clients: Clients { dynamodb: client, table: tables.non_fungible },
+            clients,
+            clock,
+            reservations: BTreeMap::new(),
             workers: Vec::new(),
             agenda: Agenda::new(START),
             ledger: Ledger::default(),
@@ -111,7 +129,7 @@ impl SimulationRun {
             emr,
             _dynamodb: dynamodb,
         };
-        run.begin(seed).await?;
+        Box::pin(run.begin(seed)).await?;
         Ok(run)
     }
 
@@ -121,7 +139,8 @@ impl SimulationRun {
             for place in 1..limit.tokens - 2 {
                 let worker = self.workers.len();
                 let rng = StdRng::seed_from_u64(seed.wrapping_mul(1_000).wrapping_add(worker as u64));
-                self.workers.push(Worker { limit, rng, retry_delay: SAMPLE_EVERY });
+                let is_ours = place % 2 == 0;
+                self.workers.push(Worker { limit, is_ours, rng, retry_delay: SAMPLE_EVERY });
                 if place == 1 {
                     let timing = Timing { start: 5, write: 5, end: 0, event_delays: vec![] };
                     self.reserve(worker, None, timing).await?;
@@ -172,6 +191,8 @@ impl SimulationRun {
     }
 
     async fn act(&mut self, action: Action) -> anyhow::Result<()> {
+        let behind = self.now() * 1000 - self.clock.epoch_millis();
+        self.clock.advance(Duration::from_millis(behind.unsigned_abs()));
         match action {
             Action::Reserve { worker } if self.to_start > 0 => self.reserve_next(worker).await?,
             Action::Reserve { .. } => {}
@@ -203,7 +224,11 @@ impl SimulationRun {
     }
 
     async fn reserve_next(&mut self, worker: usize) -> anyhow::Result<()> {
-        let scenario = Scenario::of(self.numbered);
+        let scenario = match Scenario::of(self.numbered) {
+            // Our client binds a reservation once.
+            Scenario::Reused if self.workers[worker].is_ours => Scenario::Plain,
+            scenario => scenario,
+        };
         let timing = Timing::draw(scenario, &mut self.workers[worker].rng);
         if self.reserve(worker, Some(scenario), timing).await? {
             self.workers[worker].retry_delay = SAMPLE_EVERY;
@@ -217,17 +242,15 @@ impl SimulationRun {
 
     /// Reserves a token and plans the start of its resource. Returns whether the limit allowed it.
     async fn reserve(&mut self, worker: usize, scenario: Option<Scenario>, timing: Timing) -> anyhow::Result<bool> {
-        let (limit, number) = (self.workers[worker].limit, self.numbered);
-        let key =
-            TokenKey { coordinate: limit.coordinate(), reservation: format!("00000000-0000-4000-9000-{number:012}") };
-        if !self.clients.reserve(limit, &key.reservation, self.now()).await? {
+        let number = self.numbered;
+        let is_abandoned = scenario == Some(Scenario::Abandoned);
+        let Some(key) = self.reserve_token(worker, is_abandoned).await? else {
             self.figures.refused += 1;
             return Ok(false);
-        }
+        };
         self.numbered += 1;
         self.figures.reserved += 1;
-        self.ledger.reserved(key.clone(), self.now(), self.now() + RESERVED);
-        if scenario == Some(Scenario::Abandoned) {
+        if is_abandoned {
             self.figures.abandoned += 1;
             self.agenda.after(SAMPLE_EVERY, Action::Reserve { worker });
         } else {
@@ -236,6 +259,28 @@ impl SimulationRun {
             self.agenda.after(start, Action::Start(Task { worker, key, number, scenario, timing }));
         }
         Ok(true)
+    }
+
+    /// Reserves a token with the worker's client. An abandoned one is freed by our client, and expires with the other.
+    async fn reserve_token(&mut self, worker: usize, is_abandoned: bool) -> anyhow::Result<Option<TokenKey>> {
+        let (now, Worker { limit, is_ours, .. }) = (self.now(), &self.workers[worker]);
+        let key = if *is_ours {
+            let Some((key, reservation)) = self.clients.reserve_ours(limit).await? else { return Ok(None) };
+            if is_abandoned {
+                reservation.release().await?;
+                return Ok(Some(key));
+            }
+            self.reservations.insert(key.clone(), reservation);
+            key
+        } else {
+            let reservation = format!("00000000-0000-4000-9000-{:012}", self.numbered);
+            if !self.clients.reserve(limit, &reservation, now).await? {
+                return Ok(None);
+            }
+            TokenKey { coordinate: limit.coordinate(), reservation }
+        };
+        self.ledger.reserved(key.clone(), now, now + RESERVED);
+        Ok(Some(key))
     }
 
     fn count_start(&mut self, scenario: Option<Scenario>) {
@@ -261,8 +306,14 @@ impl SimulationRun {
 
     async fn write(&mut self, task: Task) -> anyhow::Result<()> {
         let (_, id) = self.resource(&task);
-        let expires = self.now() + if task.scenario.is_some() { HELD } else { HELD_FOR_LONG };
-        self.clients.create_token(&task.key, &id, expires).await?;
+        let lifetime = if task.scenario.is_some() { HELD } else { HELD_FOR_LONG };
+        let expires = self.now() + lifetime;
+        match self.reservations.remove(&task.key) {
+            Some(mut reservation) => {
+                reservation.bind(&id, Duration::from_secs(lifetime.unsigned_abs())).await?;
+            }
+            None => self.clients.create_token(&task.key, &id, expires).await?,
+        }
         self.figures.created += 1;
         self.ledger.created(task.key, &id, self.now(), expires);
         Ok(())
