@@ -21,7 +21,7 @@ use crate::prelude::*;
 pub mod prelude {
     pub use tidegate::{
         ManualClock, TokenTables,
-        reservation::{Reservation, ReservationError, Reservations, ReserveError, Token},
+        reservation::{Reservation, Reservations, ReserveError, Token, TokenError},
     };
 
     pub use super::{ACCOUNT, BASE, CLUSTER, COORDINATE, LIFETIME, ReservationScene, START};

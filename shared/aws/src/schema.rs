@@ -125,7 +125,7 @@ pub mod tokens {
     /// Ours: the id of the last write of our clients.
     pub const OPERATION: &str = "#op";
 
-    /// Ours: what the range key of a slot begins with; its number follows.
+    /// Ours: the prefix of a slot's range key. The slot's number follows.
     pub(crate) const SLOT: &str = "#TIDEGATE#slot#";
     /// Ours, on slots: the id of the reservation that holds the slot.
     pub(crate) const HOLDER: &str = "#holder";
@@ -133,7 +133,7 @@ pub mod tokens {
     pub(crate) const OWNER: &str = "#owner";
     /// Ours, on slots: when the reservation was made, in epoch **milliseconds**.
     pub(crate) const SINCE: &str = "#since";
-    /// Ours, on slots: the fencing number, which stays when the slot becomes free.
+    /// Ours, on slots: the fencing number. It stays when the slot becomes free.
     pub(crate) const FENCE: &str = "#fence";
 
     /// The range key of a slot. Slots are in the order of their numbers, and before the reservations of other clients.

@@ -1,5 +1,4 @@
-//! Slots of the table of non-fungible tokens: taken, bound, renewed and freed on conditions, and counted together with
-//! the tokens of other clients.
+//! Takes, binds, renews and frees slots by conditional writes, and counts the tokens of all clients.
 
 use aws_sdk_dynamodb::{
     Client,
@@ -18,8 +17,8 @@ use crate::{
     error::StoreError,
     expression::{Expression, number, text},
     schema::tokens::{
-        ACCOUNT_ID, EXPIRATION_TIME, FENCE, HOLDER, OWNER, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID,
-        RESOURCE_NAME, SINCE, coordinate, slot_key, slot_number,
+        EXPIRATION_TIME, FENCE, HOLDER, OWNER, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID, SINCE, coordinate,
+        slot_key, slot_number,
     },
 };
 
@@ -65,7 +64,7 @@ impl Slots {
         &self.table
     }
 
-    /// Writes to a slot, if the write's condition holds. The SDK may send it again: the outcome is the same.
+    /// Writes to a slot, if the write's condition holds. The SDK may retry the call. The change is made at most once.
     ///
     /// `owner` is stored with a slot that is taken, for people to read.
     pub async fn write(
@@ -82,8 +81,6 @@ impl Slots {
         ];
         let mut expression = expression(write, seconds(now));
         if let SlotChange::Take { .. } = write.change {
-            expression.set(RESOURCE_NAME, text(of.resource));
-            expression.set(ACCOUNT_ID, text(of.account));
             expression.set(SINCE, number(&now));
             match owner {
                 Some(owner) => drop(expression.set(OWNER, text(owner))),
@@ -98,10 +95,10 @@ impl Slots {
             .send()
             .await;
         let expires = match write.change {
-            SlotChange::Take { expires, .. } | SlotChange::Bind { expires, .. } | SlotChange::Renew { expires } => {
-                Some(expires)
-            }
-            SlotChange::Free => None,
+            SlotChange::Take { expires, .. }
+            | SlotChange::Bind { expires, .. }
+            | SlotChange::Renew { expires }
+            | SlotChange::Free { expires } => expires,
         };
         match sent {
             Ok(_) => Ok(SlotOutcome::Done(expires)),
@@ -115,8 +112,8 @@ impl Slots {
         }
     }
 
-    /// Counts the live tokens of an account with a consistent read over all pages. It shows the slots from `from` on, and
-    /// reads only these and the tokens of other clients.
+    /// Counts the slots from `from` on and all tokens of other clients that are live, with a consistent query over all
+    /// pages.
     pub async fn occupancy(&self, of: Coordinate<'_>, from: u32, now: EpochMillis) -> Result<Occupancy, StoreError> {
         let query = self
             .live(of, now)
@@ -152,7 +149,7 @@ impl Slots {
         Ok(query_all(query).await?.iter().filter_map(read).collect())
     }
 
-    /// A query of live tokens, by the rule of all clients.
+    /// Builds a query for tokens whose expiry is later than `now`: the rule of all clients.
     fn live(&self, of: Coordinate<'_>, now: EpochMillis) -> QueryFluentBuilder {
         self.client
             .query()
@@ -188,9 +185,10 @@ fn expression(write: &SlotWrite<'_>, now: i64) -> Expression {
             let (name, value) = require_held(&mut expression, write.holder, expires, now);
             expression.require(&format!("{name} < {value}"));
         }
-        SlotChange::Free => {
+        SlotChange::Free { expires } => {
             expression.compare(HOLDER, "=", text(write.holder));
-            for attribute in [HOLDER, OWNER, SINCE, RESOURCE_ID, EXPIRATION_TIME] {
+            expression.set(EXPIRATION_TIME, number(&expires));
+            for attribute in [HOLDER, OWNER, SINCE, RESOURCE_ID] {
                 expression.remove(attribute);
             }
         }
@@ -198,8 +196,8 @@ fn expression(write: &SlotWrite<'_>, now: i64) -> Expression {
     expression
 }
 
-/// Sets the expiry, on the condition that the holder still holds the slot. Returns what stands for the attribute and the
-/// new expiry.
+/// Sets the expiry, on the condition that the holder still holds the slot. Returns the placeholders of the attribute and of
+/// the new expiry.
 fn require_held(expression: &mut Expression, holder: &str, expires: i64, now: i64) -> (String, String) {
     expression.compare(HOLDER, "=", text(holder));
     let (name, value) = expression.set(EXPIRATION_TIME, number(&expires));

@@ -21,9 +21,9 @@ pub struct TokenLimits {
 /// A limit of an account on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenLimit {
-    /// The number of tokens. 0 blocks the account; so does what is stored as a negative number.
+    /// The number of tokens. 0 blocks the account. A stored negative number is read as 0.
     pub tokens: u64,
-    /// The window in which a fungible bucket accrues so many tokens. `None` for non-fungible limits.
+    /// The window in which a fungible bucket accrues these tokens. `None` for non-fungible limits.
     pub window: Option<Duration>,
 }
 

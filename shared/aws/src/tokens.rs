@@ -149,7 +149,7 @@ fn read(items: Vec<Item>, next: Option<Item>) -> Page {
 }
 
 /// Reads only these four attributes: a token that was written after its reservation was deleted has no others.
-/// An index of keys would do without the last. Returns `None` for a free slot.
+/// An index that projects only keys has no expiry. Returns `None` for a slot that is not bound.
 fn token(item: &Item) -> Result<Option<Token>, StoreError> {
     let string = |name: &str| item.get(name).and_then(|value| value.as_s().ok()).cloned();
     let (coordinate, reservation) = (string(RESOURCE_COORDINATE), string(RESERVATION_ID));
@@ -159,10 +159,9 @@ fn token(item: &Item) -> Result<Option<Token>, StoreError> {
         value: item.get(attribute).map_or_else(|| "nothing".to_owned(), |value| format!("{value:?}")),
     };
     let expires = item.get(EXPIRATION_TIME).and_then(|value| value.as_n().ok()?.parse().ok());
-    let is_slot = reservation.as_deref().is_some_and(|reservation| slot_number(reservation).is_some());
-    // A slot gets its resource when it is bound, and loses it when it is freed.
-    let resource = string(RESOURCE_ID).or_else(|| reservation.clone().filter(|_| is_slot));
-    if is_slot && expires.is_none() {
+    let resource = string(RESOURCE_ID);
+    // A slot has a resource while it is bound. Otherwise it is a reservation or free, and TTL deletes it.
+    if resource.is_none() && reservation.as_deref().is_some_and(|reservation| slot_number(reservation).is_some()) {
         return Ok(None);
     }
     Ok(Some(Token {
@@ -216,13 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_a_reservation_until_it_is_bound() {
+    fn a_slot_is_a_token_while_it_is_bound() {
         let mut slot = whole();
         slot.insert(RESERVATION_ID.to_owned(), text(slot_key(3)));
-        assert!(!token(&slot).unwrap().unwrap().is_reservation());
+        assert_eq!(token(&slot).unwrap().unwrap().resource, "j-1");
         slot.remove(RESOURCE_ID);
-        assert!(token(&slot).unwrap().unwrap().is_reservation());
-        slot.remove(EXPIRATION_TIME);
         assert_eq!(token(&slot).unwrap(), None);
     }
 

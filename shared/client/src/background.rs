@@ -1,11 +1,11 @@
-//! Tasks that write. They go on if their caller goes away, and `flush` waits for them.
+//! Runs writes in tasks that continue when the caller is cancelled.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-use futures::FutureExt as _;
+use futures::{FutureExt as _, TryFutureExt as _, future::BoxFuture};
 use tokio::{
     runtime::Handle,
     sync::{Notify, oneshot},
@@ -17,10 +17,10 @@ pub(crate) struct Background {
     runtime: Handle,
 }
 
-/// The runtime has ended before the task.
+/// A task ended without a result.
 #[derive(Debug, thiserror::Error)]
-#[error("the Tokio runtime in which the client was built has ended")]
-pub(crate) struct RuntimeEnded;
+#[error("the task that writes ended early, because it panicked or its Tokio runtime has ended")]
+pub(crate) struct TaskEnded;
 
 impl Background {
     pub(crate) fn new(runtime: Handle) -> Arc<Self> {
@@ -35,17 +35,17 @@ impl Background {
         self.runtime.spawn(task.inspect(move |()| drop(running)));
     }
 
-    /// Starts a task that writes, and waits for its result. If the caller goes away, the result is dropped.
-    pub(crate) async fn run<T: Send + 'static>(
+    /// Starts a task that writes, at once, and returns a future of its result. If that is dropped, so is the result.
+    pub(crate) fn run<T: Send + 'static>(
         self: &Arc<Self>,
         task: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, RuntimeEnded> {
+    ) -> BoxFuture<'static, Result<T, TaskEnded>> {
         let (result, received) = oneshot::channel();
         self.spawn(task.map(|done| drop(result.send(done))));
-        received.await.map_err(|_| RuntimeEnded)
+        received.map_err(|_| TaskEnded).boxed()
     }
 
-    /// Waits until no task writes.
+    /// Waits until no task is running.
     pub(crate) async fn flush(&self) {
         loop {
             let idle = self.idle.notified();
@@ -57,7 +57,7 @@ impl Background {
     }
 }
 
-/// A task that runs, whether it ends or panics.
+/// Counts a running task until it ends or panics.
 struct Running(Arc<Background>);
 
 impl Drop for Running {

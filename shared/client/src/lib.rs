@@ -84,6 +84,7 @@ pub mod reservation;
 mod scope;
 mod several;
 mod shards;
+mod shared_call;
 mod store;
 mod switches;
 mod terms;

@@ -37,6 +37,8 @@ const CONFIGURATION_LIFETIME: Duration = Duration::from_mins(1);
 /// How long one attempt of a call may take, and how long all of them together, if the client does not say.
 const ATTEMPT: Duration = Duration::from_secs(2);
 const CALL: Duration = Duration::from_secs(10);
+/// How many attempts fit into a call if the client limits only the time of an attempt.
+const ATTEMPTS: u32 = 5;
 
 /// Takes tokens from the buckets of one namespace of a table. Cheap to clone: all clones share their caches.
 #[derive(Clone)]
@@ -303,10 +305,13 @@ async fn find_namespace(
 /// A client whose calls end. The SDK sets a timeout for connecting only, so a lost connection would block a bucket.
 pub(crate) fn with_timeouts(client: &Client) -> Client {
     let own = client.config().timeout_config().cloned().unwrap_or_else(TimeoutConfig::disabled);
-    if own.operation_attempt_timeout().is_some() || own.operation_timeout().is_some() {
+    let attempt = own.operation_attempt_timeout();
+    if own.operation_timeout().is_some() {
         return client.clone();
     }
-    let timeouts = own.to_builder().operation_attempt_timeout(ATTEMPT).operation_timeout(CALL).build();
+    let call = attempt.map_or(CALL, |attempt| attempt * ATTEMPTS);
+    let timeouts = own.to_builder().operation_attempt_timeout(attempt.unwrap_or(ATTEMPT)).operation_timeout(call);
+    let timeouts = timeouts.build();
     Client::from_conf(client.config().to_builder().timeout_config(timeouts).build())
 }
 

@@ -1,4 +1,4 @@
-//! Reservations: how many clusters, jobs or sessions an account may run at the same time.
+//! Limits how many clusters, jobs or sessions an account runs at the same time.
 //!
 //! The tokens live in the tables of rate-limiter-py, so Rust and Python services can share limits. Reserve a token, start
 //! the resource, and bind the token to the resource's id. The Lambda function `token-sweeper` frees the token when the
@@ -14,7 +14,7 @@
 //!
 //! match reservations.reserve("emr-cluster", "123456789012").await {
 //!     Ok(mut reservation) => {
-//!         // If this fails, dropping the reservation frees it.
+//!         // If this fails, dropping the reservation frees the token. So it must fail only if no cluster runs.
 //!         let cluster = start_cluster().await?;
 //!         let token = reservation.bind(&cluster, Duration::from_hours(8)).await?;
 //!         println!("{cluster} runs with the fencing number {}", token.fence());
@@ -28,26 +28,35 @@
 //!
 //! # What a reservation guarantees
 //!
-//! Each token of a limit is a slot, an item with one holder at most. A client takes a free slot with one conditional write,
+//! Each token of a limit is a slot, an item with at most one holder. A client takes a free slot with one conditional write,
 //! so clients of this crate never hold more tokens than the limit, however many of them reserve at the same time.
 //!
 //! Python clients count tokens, and add one if there are fewer than the limit. They count slots, too. By default, this
 //! crate counts their tokens: it takes no slot if a consistent count over all pages has reached the limit, and gives the
-//! slot back if the count exceeds the limit afterwards. That is one read before the write and one after it.
+//! slot back if the count exceeds the limit afterwards. That is one read before the write and one after it. Where no
+//! Python client runs, [`only_rust_clients`](ReservationsBuilder::only_rust_clients) saves both reads.
 //!
-//! One gap remains: a Python client that has counted before the write of another client, and adds its token after that
-//! client's last count. No condition prevents that, because Python clients write without one. A
-//! [margin](ReservationsBuilder::margin) keeps some tokens free for such clients. Where no Python client runs,
-//! [`only_rust_clients`](ReservationsBuilder::only_rust_clients) saves both reads.
+//! Python clients can still exceed the limit in four ways:
 //!
-//! A limit is remembered for five seconds. After it was lowered, clients can hold more tokens than the new limit: those
+//! - They write without a condition after they count. A [margin](ReservationsBuilder::margin) keeps some tokens free for
+//!   such writes.
+//! - `create_token` re-creates a reservation that has expired.
+//! - They count only the first megabyte, about 4,000 tokens.
+//! - On a host whose time zone is not UTC, their expiry times are wrong.
+//!
+//! Replace `EventProcessorManager` of rate-limiter-py by `token-sweeper` before you use this crate: it deletes items without
+//! a condition, and could delete a slot that has a new holder.
+//!
+//! A limit is cached for five seconds. After it was lowered, clients can hold more tokens than the new limit: those
 //! that they held before, and those that they take before they read it.
 //!
 //! # Clocks
 //!
-//! A slot becomes free at its expiry, by the clock of the client that takes it. Clocks must be right within seconds, as they are on
-//! hosts of AWS. A holder whose clock is behind learns that its slot was taken: [`Reservation::bind`] and
-//! [`Token::renew`] fail with [`ReservationError::Lost`].
+//! A slot becomes free at its expiry, by the clock of the client that takes it. Clocks must be right within seconds, as they
+//! are on hosts of AWS. A holder whose clock is behind learns that its slot was taken: [`Reservation::bind`] and
+//! [`Token::renew`] fail with [`TokenError::Lost`].
+//!
+//! Use a global table in one region only: writes in two regions can take the same slot.
 
 mod error;
 mod known;
@@ -73,7 +82,7 @@ use tokio::runtime::Handle;
 
 use self::reserve::Shared;
 pub use self::{
-    error::{Denied, ReservationError, ReserveError},
+    error::{ReservationDenied, ReserveError, TokenError},
     token::{Reservation, Token},
 };
 use crate::{
@@ -83,6 +92,9 @@ use crate::{
     metrics,
     token_limits::{Holder, LimitCache},
 };
+
+/// The longest owner that is stored, in bytes: each read of a slot pays for it.
+const LONGEST_OWNER: usize = 64;
 
 /// Reserves tokens. Cheap to clone: all clones share what they know.
 #[derive(Clone)]
@@ -97,7 +109,7 @@ pub struct ReservationsBuilder {
     client: Client,
     tables: TokenTables,
     defaults: BTreeMap<String, TokenLimit>,
-    /// `None` if no other clients are counted.
+    /// `None` if tokens of Python clients are not counted before each take.
     margin: Option<u32>,
     owner: Option<String>,
     clock: Clock,
@@ -114,13 +126,13 @@ pub struct Reserve {
     deadline: Option<tokio::time::Instant>,
 }
 
-/// A token that is held, by a client of any kind.
+/// A live token of a Rust or Python client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
     /// The id of the resource that runs. `None` while the token is a reservation.
     pub resource_id: Option<String>,
-    /// Who has reserved it: see [`ReservationsBuilder::owner`]. `None` for tokens of Python clients.
+    /// The [owner](ReservationsBuilder::owner) that its client was built with. `None` for tokens of Python clients.
     pub owner: Option<String>,
     /// When it was reserved. `None` for tokens of Python clients.
     pub since: Option<SystemTime>,
@@ -145,7 +157,7 @@ impl Reservations {
     ///
     /// A resource is a name without a colon. Both names have at most 1,000 bytes.
     ///
-    /// If the future is dropped, a token that was taken for it is freed.
+    /// Dropping the future frees a token that it took.
     pub fn reserve(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> Reserve {
         let holder = Holder::checked(resource.as_ref(), account.as_ref());
         Reserve { shared: Arc::clone(&self.shared), holder, deadline: None }
@@ -175,7 +187,7 @@ impl Reservations {
         Token::find(&self.shared, Holder::checked(resource.as_ref(), account.as_ref())?, id.as_ref())
     }
 
-    /// Waits until everything is written that dropped reservations and cancelled calls have left to be written.
+    /// Waits until no write is running, such as those of dropped reservations and cancelled calls.
     ///
     /// Call it before the process ends. In a Lambda function, call it before the response.
     pub async fn flush(&self) {
@@ -184,26 +196,31 @@ impl Reservations {
 }
 
 impl ReservationsBuilder {
-    /// Sets the limit of accounts that have none of their own on a resource. 0 blocks them.
+    /// Sets the limit of accounts without a row in the table of limits. 0 blocks them. Limits above 1,000,000 count as
+    /// 1,000,000.
     pub fn default_limit(mut self, resource: impl Into<String>, limit: u32) -> Self {
         self.defaults.insert(resource.into(), TokenLimit { tokens: limit.into(), window: None });
         self
     }
 
-    /// Names who reserves, for [`Reservations::list`]: a service or a host.
+    /// Sets the owner that [`Reservations::list`] shows, such as the name of a service or a host. Only the first 64 bytes are
+    /// stored.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
-        self.owner = Some(owner.into());
+        let mut owner = owner.into();
+        owner.truncate(owner.floor_char_boundary(LONGEST_OWNER));
+        self.owner = Some(owner);
         self
     }
 
-    /// Keeps so many tokens of each limit free for Python clients that count at the same time.
+    /// Keeps so many tokens of each limit free for Python clients that count at the same time. At least one token of a limit
+    /// can be taken. It undoes [`only_rust_clients`](Self::only_rust_clients).
     pub fn margin(mut self, tokens: u32) -> Self {
         self.margin = Some(tokens);
         self
     }
 
-    /// Declares that no Python client uses these tables. Then a reservation is one write, and tokens of Python clients
-    /// are counted only once in five seconds.
+    /// Declares that no Python client uses these tables. Then a reservation usually takes one write, and no margin is kept.
+    /// The tokens of other clients are counted once in five seconds, and before a request is denied.
     pub fn only_rust_clients(mut self) -> Self {
         self.margin = None;
         self
@@ -235,11 +252,12 @@ impl ReservationsBuilder {
 }
 
 impl Reserve {
-    /// Waits until the deadline, which is Tokio's [`Instant`](tokio::time::Instant), if all tokens are held. Without a
+    /// If all tokens are held, tries again until the deadline, which is Tokio's [`Instant`](tokio::time::Instant). Without a
     /// deadline, the request is denied at once.
     ///
-    /// It tries again after 0.1 to 5 seconds, longer each time. Callers do not stand in line. An error of the table ends
-    /// the wait.
+    /// It tries again after 0.1 to 5 seconds, longer each time. Callers that wait in one process share their denials for a
+    /// second. They do not stand in line. An error of the table ends the wait. If the table has not answered at the
+    /// deadline, the result is [`ReserveError::TimedOut`].
     pub fn until(mut self, deadline: tokio::time::Instant) -> Self {
         self.deadline = Some(deadline);
         self

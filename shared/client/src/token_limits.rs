@@ -1,14 +1,19 @@
-//! Limits of the token tables, remembered for seconds.
+//! Caches limits of the token tables for five seconds.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use quick_cache::sync::Cache;
 use tidegate_aws::token_limits::{TokenLimit, TokenLimits};
-use tokio::sync::Mutex;
 
 use crate::{
     clock::Clock,
     error::{InvalidRequest, TableError},
+    shared_call::SharedCall,
 };
 
 /// For how long a limit is remembered.
@@ -30,8 +35,8 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// Checks the names. The client of the tables joins them by a colon, so a resource must not have one: otherwise two
-    /// accounts could share their tokens.
+    /// Checks the names. rate-limiter-py joins them with a colon, so a resource must not have one: otherwise two accounts
+    /// could share their tokens.
     pub(crate) fn checked(resource: &str, account: &str) -> Result<Self, InvalidRequest> {
         let check = |field, value: &str, expected, is_valid: bool| {
             if is_valid && (1..=LONGEST).contains(&value.len()) {
@@ -46,20 +51,20 @@ impl Holder {
     }
 }
 
-/// The limits of accounts, and the defaults of resources.
+/// Caches the limits of accounts, and knows the defaults of resources.
 pub(crate) struct LimitCache {
     store: TokenLimits,
     defaults: BTreeMap<String, TokenLimit>,
     clock: Clock,
-    /// One caller reads a limit; the others wait for it.
-    entries: Cache<Holder, Arc<Mutex<Option<Entry>>>>,
+    entries: Cache<Holder, Arc<Entry>>,
 }
 
-#[derive(Clone, Copy)]
+/// What was read of the limit of an account.
+#[derive(Default)]
 struct Entry {
-    limit: Option<TokenLimit>,
-    /// As [`Moment::elapsed`](crate::clock::Moment::elapsed).
-    read_at: Duration,
+    /// With the moment of the read, as [`Moment::elapsed`](crate::clock::Moment::elapsed).
+    read: Mutex<Option<(Option<TokenLimit>, Duration)>>,
+    reading: SharedCall<Result<Option<TokenLimit>, TableError>>,
 }
 
 impl LimitCache {
@@ -67,8 +72,8 @@ impl LimitCache {
         Self { store, defaults, clock, entries: Cache::new(CAPACITY) }
     }
 
-    /// Returns the limit that the account has of its own, or the default of the resource, as it was at most
-    /// [`LIMIT_LIFETIME`] ago. `None` if there is neither.
+    /// Returns the account's own limit, or the resource's default, as it was at most [`LIMIT_LIFETIME`] ago. `None` if
+    /// neither exists.
     pub(crate) async fn get(&self, holder: &Holder) -> Result<Option<TokenLimit>, TableError> {
         let default = self.defaults.get(&holder.resource).copied();
         Ok(self.own(holder).await?.or(default))
@@ -76,18 +81,19 @@ impl LimitCache {
 
     async fn own(&self, holder: &Holder) -> Result<Option<TokenLimit>, TableError> {
         let Ok(entry) = self.entries.get_or_insert_with(holder, || Ok::<_, Infallible>(Arc::default()));
-        let mut entry = entry.lock().await;
         let now = self.clock.moment().elapsed;
-        if let Some(Entry { limit, read_at }) = *entry
-            && now.saturating_sub(read_at) < LIMIT_LIFETIME
-        {
+        let is_fresh = |read_at: Duration| now.saturating_sub(read_at) < LIMIT_LIFETIME;
+        let read = *entry.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((limit, _)) = read.filter(|(_, read_at)| is_fresh(*read_at)) {
             return Ok(limit);
         }
-        let Holder { resource, account } = holder;
-        let limit = self.store.find(resource, account).await;
-        let limit = limit.map_err(|error| TableError::new(self.store.table(), error))?;
-        *entry = Some(Entry { limit, read_at: now });
-        Ok(limit)
+        let call = async {
+            let limit = self.store.find(&holder.resource, &holder.account).await;
+            let limit = limit.map_err(|error| TableError::new(self.store.table(), error))?;
+            *entry.read.lock().unwrap_or_else(PoisonError::into_inner) = Some((limit, now));
+            Ok(limit)
+        };
+        entry.reading.get(|_| true, call).await
     }
 }
 

@@ -1,22 +1,25 @@
-//! Reservations: how many tokens that each stand for something that runs an account may hold at the same time.
+//! Computes which slots of a limit may be taken. A token stands for one running resource.
 //!
-//! A limit of `n` has the slots `0..n`. A slot has one holder at most, so clients that take a free slot below the limit
-//! never hold more than `n` tokens together. Two things can hold more: clients that count tokens instead of taking
+//! A limit of `n` has the slots `0..n`. A slot has at most one holder, so clients that take a free slot below the limit
+//! never hold more than `n` tokens together. Other tokens can exist: those of clients that count tokens instead of taking
 //! slots, and slots that were taken while the limit was higher. Both reduce the number of slots that may be taken:
 //! [`Occupancy::usable`].
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// How long a reservation lives that is not bound to a resource, as in all clients of the table.
+/// The lifetime of a reservation that is not bound to a resource, as in rate-limiter-py.
 pub const RESERVED: Duration = Duration::from_mins(5);
+
+/// How far in the past the expiry of a freed slot lies. A client whose clock is behind does not count the slot.
+pub const FREED: Duration = Duration::from_hours(1);
 
 /// The highest limit that slots can have.
 pub const HIGHEST_LIMIT: u32 = 1_000_000;
 
-/// The live tokens of an account, as one consistent read has shown them.
+/// The live tokens of an account, from one consistent query of one or more pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
-    /// The read has shown the slots from this one on.
+    /// The query returned the slots with this number and above.
     pub from: u32,
     /// The held slots from `from` on, each with its expiry in epoch **seconds**.
     pub slots: BTreeMap<u32, i64>,
@@ -25,11 +28,11 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
-    /// Returns the number below which a slot may be taken if it is free, so that no more than `limit - margin` tokens are
-    /// held afterwards. `None` if this depends on slots below `from`.
+    /// Returns a bound. If every free slot below it is taken, at most `limit - margin` tokens are held. `None` if the bound
+    /// depends on slots below `from`.
     ///
-    /// The free slots below that number are exactly as many as tokens are missing to the limit. Two clients that take
-    /// slots by the same occupancy take different ones, so they do not exceed the limit together.
+    /// The number of free slots below the bound is the number of tokens that can still be taken. Two clients that read the
+    /// same occupancy cannot take the same slot, so they stay within the limit together.
     ///
     /// ```
     /// use tidegate_domain::reservation::Occupancy;
@@ -43,8 +46,11 @@ impl Occupancy {
     /// ```
     #[must_use]
     pub fn usable(&self, limit: u32, margin: u32) -> Option<u32> {
+        if self.from > limit {
+            return None;
+        }
         let mut usable = limit;
-        // Slots from `usable` on may be held, and cannot be taken.
+        // Held slots at or above `usable`. They count, but cannot be taken.
         let mut above = self.slots.range(limit..).count() as u64;
         let mut held = self.slots.range(..limit).rev().map(|(slot, _)| *slot).peekable();
         let others = u64::from(self.others) + u64::from(margin);
@@ -64,19 +70,19 @@ impl Occupancy {
         if self.shown() > u64::from(limit) { Some(true) } else { self.usable(limit, 0).map(|_| false) }
     }
 
-    /// Returns how many tokens the read has shown.
+    /// Returns how many tokens the query returned.
     fn shown(&self) -> u64 {
         self.slots.len() as u64 + u64::from(self.others)
     }
 
-    /// Returns how many tokens are held. `None` unless the read has shown all slots.
+    /// Returns how many tokens are held. `None` unless the query returned all slots.
     #[must_use]
     pub fn held(&self) -> Option<u64> {
         (self.from == 0).then(|| self.shown())
     }
 
-    /// Returns the slot from which the next read must show slots for [`usable`](Self::usable) to be known, if only the
-    /// tokens of this read are held.
+    /// Returns the first slot of the next query. Its result is enough for [`usable`](Self::usable), unless it finds further
+    /// tokens.
     #[must_use]
     pub fn next_from(&self, limit: u32, margin: u32) -> u32 {
         let shown = u32::try_from(self.shown()).unwrap_or(u32::MAX);
@@ -86,13 +92,14 @@ impl Occupancy {
 
 /// Returns how many slots are tried at random before all of them are read.
 ///
-/// A write of a slot that is held costs one write unit, which has the price of five read units. A read unit shows about 40
-/// slots (4 KB). So the reads of all slots cost about `limit / 200` writes, and it pays to try that often.
+/// A write to a held slot costs one write unit, which has the price of five read units. A read unit covers about 20 slots
+/// of 200 bytes. So reading all slots costs as much as about `limit / 100` writes, and it pays to try that often. More than
+/// 32 failed writes, one after the other, would take longer than the read.
 ///
 /// AWS: [read and write units](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/capacity-mode.html).
 #[must_use]
-pub const fn probes(limit: u32) -> u32 {
-    1 + limit / 200
+pub fn probes(limit: u32) -> u32 {
+    (1 + limit / 100).min(32)
 }
 
 #[cfg(test)]
@@ -108,9 +115,9 @@ mod tests {
     }
 
     proptest! {
-        /// As many slots can be taken as tokens are missing to the limit, and no free slot is above a usable one.
+        /// As many slots can be taken as tokens are left.
         #[test]
-        fn free_slots_are_what_is_missing(
+        fn free_slots_equal_the_tokens_left(
             slots in prop::collection::btree_set(0u32..30, 0..30),
             others in 0u32..20,
             limit in 0u32..25,
@@ -153,10 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn all_slots_are_usable_where_no_token_is_in_the_way() {
+    fn an_empty_account_can_use_all_slots() {
         assert_eq!(Occupancy { from: 10, ..Occupancy::default() }.usable(10, 0), Some(10));
         assert_eq!(occupancy(10, &[12].into(), 0).usable(10, 0), None);
         assert_eq!(occupancy(9, &[12].into(), 0).usable(10, 0), Some(9));
-        assert_eq!((probes(5), probes(100), probes(5_000)), (1, 1, 26));
+        assert_eq!((probes(5), probes(100), probes(5_000)), (1, 2, 32));
     }
 }

@@ -1,8 +1,8 @@
-//! Slots: items that each stand for one token of a limit, and have one holder at most.
+//! A slot is an item that stands for one token of a limit. It has at most one holder.
 //!
 //! A client takes a free slot, binds it to the resource that it has started, renews it, and frees it. Every write has a
-//! condition, [`Slot::allows`]. A write may be sent again after a lost response: [`Slot::explain`] tells a write that has
-//! already happened from one that came too late.
+//! condition, [`Slot::allows`]. A write may be sent again after a lost response: [`Slot::explain`] tells whether it already
+//! took effect, or the slot has changed.
 
 /// A slot as it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,9 +11,9 @@ pub struct Slot {
     pub holder: Option<String>,
     /// The id of the resource that the token is bound to.
     pub resource: Option<String>,
-    /// When the slot becomes free, in epoch **seconds**. `None` if it is free.
+    /// When the slot becomes free, in epoch **seconds**. `None` if the slot was never taken.
     pub expires: Option<i64>,
-    /// Rises each time the slot is taken. 0 if it never was.
+    /// Rises each time the slot is taken. 0 if the slot was never taken.
     pub fence: i64,
 }
 
@@ -43,32 +43,35 @@ pub enum SlotChange<'a> {
         /// The new expiry, in epoch seconds.
         expires: i64,
     },
-    /// The slot is held for longer, if it is still held. It is never held for less.
+    /// The slot is held for longer, if the reservation still holds it. The expiry never moves back.
     Renew {
         /// The new expiry, in epoch seconds.
         expires: i64,
     },
-    /// The slot becomes free, if the reservation still holds it. Its fencing number stays.
-    Free,
+    /// The slot becomes free, if the reservation still holds it. Its fencing number stays until the item is deleted.
+    Free {
+        /// The new expiry, in epoch seconds: a moment in the past, so that TTL deletes the item.
+        expires: i64,
+    },
 }
 
 /// The outcome of a write to a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlotOutcome {
-    /// The slot is as the write wants it, until this time in epoch seconds. A free slot has none.
-    Done(Option<i64>),
+    /// The change is in the table. Holds the expiry in epoch seconds.
+    Done(i64),
     /// Another reservation holds the slot until this time in epoch seconds.
     Held(i64),
-    /// The slot is free, but a fencing number must be above this one.
+    /// The slot is free, but its fencing number, which this holds, is not below the new one.
     Fenced(i64),
-    /// The reservation does not hold the slot any more.
+    /// The reservation does not hold the slot.
     Lost,
     /// The reservation is bound to another resource.
     Bound(String),
 }
 
 impl Slot {
-    /// Returns whether the slot is held at a moment in epoch seconds. Other clients count it as long.
+    /// Returns whether the slot is held at a moment in epoch seconds. Python clients count it until the same moment.
     #[must_use]
     pub fn is_held(&self, now: i64) -> bool {
         self.expires.is_some_and(|expires| expires > now)
@@ -84,7 +87,7 @@ impl Slot {
             SlotChange::Renew { expires } => {
                 is_ours && self.is_held(now) && self.expires.is_some_and(|until| until < expires)
             }
-            SlotChange::Free => is_ours,
+            SlotChange::Free { .. } => is_ours,
         }
     }
 
@@ -99,7 +102,7 @@ impl Slot {
                 Self { resource: Some(resource.to_owned()), expires: Some(expires), ..self }
             }
             SlotChange::Renew { expires } => Self { expires: Some(expires), ..self },
-            SlotChange::Free => Self { holder: None, resource: None, expires: None, ..self },
+            SlotChange::Free { expires } => Self { holder: None, resource: None, expires: Some(expires), ..self },
         }
     }
 
@@ -109,16 +112,15 @@ impl Slot {
     pub fn explain(&self, write: &SlotWrite<'_>, now: i64) -> SlotOutcome {
         let is_ours = self.holder.as_deref() == Some(write.holder);
         match (write.change, self.expires.filter(|_| self.is_held(now))) {
-            (SlotChange::Free, _) => SlotOutcome::Done(None),
-            (SlotChange::Take { .. }, Some(until)) if is_ours => SlotOutcome::Done(Some(until)),
+            (SlotChange::Take { .. }, Some(until)) if is_ours => SlotOutcome::Done(until),
             (SlotChange::Take { .. }, Some(until)) => SlotOutcome::Held(until),
             (SlotChange::Take { .. }, None) => SlotOutcome::Fenced(self.fence),
             (SlotChange::Bind { resource, .. }, Some(until)) if is_ours => match &self.resource {
                 Some(bound) if bound != resource => SlotOutcome::Bound(bound.clone()),
-                _ => SlotOutcome::Done(Some(until)),
+                _ => SlotOutcome::Done(until),
             },
-            (SlotChange::Renew { .. }, Some(until)) if is_ours => SlotOutcome::Done(Some(until)),
-            (SlotChange::Bind { .. } | SlotChange::Renew { .. }, _) => SlotOutcome::Lost,
+            (SlotChange::Renew { .. }, Some(until)) if is_ours => SlotOutcome::Done(until),
+            (SlotChange::Bind { .. } | SlotChange::Renew { .. } | SlotChange::Free { .. }, _) => SlotOutcome::Lost,
         }
     }
 }

@@ -37,7 +37,7 @@ impl Sent {
             Change::Take { fence, expires } => SlotChange::Take { fence, expires },
             Change::Bind { expires } => SlotChange::Bind { resource: &self.holder, expires },
             Change::Renew { expires } => SlotChange::Renew { expires },
-            Change::Free => SlotChange::Free,
+            Change::Free => SlotChange::Free { expires: self.now - 3_600 },
         };
         SlotWrite { holder: &self.holder, change }
     }
@@ -66,7 +66,7 @@ impl Table {
         let (slot, write) = (self.slots.entry(sent.slot).or_default(), sent.write());
         if slot.allows(&write, sent.now) {
             *slot = slot.clone().after(&write);
-            SlotOutcome::Done(slot.expires)
+            SlotOutcome::Done(slot.expires.unwrap_or_default())
         } else {
             slot.explain(&write, sent.now)
         }
@@ -152,12 +152,11 @@ impl Run {
                 self.counted -= 1;
                 self.table.python.push(self.now + RESERVED);
             }
-            Step::PythonAdds => {}
             Step::Late(number) if !self.sent.is_empty() => {
                 let sent = self.sent[number % self.sent.len()].clone();
                 self.table.apply(&sent);
             }
-            Step::Late(_) => {}
+            Step::PythonAdds | Step::Late(_) => {}
             Step::Pass(seconds) => self.now += seconds,
         }
     }
@@ -203,7 +202,7 @@ impl Run {
         let least = self.table.slots.get(&slot).map_or(0, |slot| slot.fence) + 1;
         let fence = if choice.is_multiple_of(2) { now * 1000 } else { least.max(now * 1000) };
         let sent = Sent { slot, holder: holder.clone(), change: Change::Take { fence, expires: now + RESERVED }, now };
-        if let SlotOutcome::Done(Some(expires)) = self.send(&sent, is_lost) {
+        if let SlotOutcome::Done(expires) = self.send(&sent, is_lost) {
             let earlier = self.fences.insert(slot, fence);
             assert!(earlier.is_none_or(|earlier| earlier < fence), "the fencing number of slot {slot} did not rise");
             let caller = &mut self.callers[number];
@@ -230,7 +229,7 @@ impl Run {
                 self.freed.push(sent.holder);
                 caller.reservation = None;
             }
-            (_, SlotOutcome::Done(Some(expires))) => (caller.expires, caller.is_bound) = (expires, true),
+            (_, SlotOutcome::Done(expires)) => (caller.expires, caller.is_bound) = (expires, true),
             (_, SlotOutcome::Lost) => {
                 assert!(
                     caller.expires <= sent.now || self.callers.iter().any(|of| of.ahead != 0),

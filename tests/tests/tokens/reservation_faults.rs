@@ -1,5 +1,9 @@
 //! Lost responses, throttling, late writes and missing tables.
 
+use aws_sdk_dynamodb::{
+    Client,
+    config::{retry::RetryConfig, timeout::TimeoutConfig},
+};
 use futures::StreamExt as _;
 use tidegate_tests::reservations::prelude::*;
 
@@ -54,6 +58,59 @@ async fn a_lost_response_takes_one_slot() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A take that may have happened is undone.
+#[tokio::test]
+async fn an_unknown_take_is_freed() -> anyhow::Result<()> {
+    let scene = ReservationScene::new(1).await?;
+    let writes = AtomicUsize::new(0);
+    scene.http.on_call(move |operation, _| match operation {
+        "UpdateItem" => match writes.fetch_add(1, Ordering::Relaxed) {
+            0 => Some(Fault::DroppedAfter),
+            1..6 => Some(Fault::InternalBefore),
+            _ => None,
+        },
+        _ => None,
+    });
+    let config = sdk_config(&scene.services.endpoint, scene.http.clone()).into_builder();
+    let config = config.retry_config(RetryConfig::standard().with_max_attempts(3)).build();
+    let impatient =
+        Reservations::builder(Client::new(&config), TokenTables::of(BASE)).clock(scene.clock.clone()).build();
+    let error = impatient.reserve(CLUSTER, ACCOUNT).await.unwrap_err();
+    assert!(matches!(error, ReserveError::Table(_)), "{error}");
+    // The first attempt to free it fails, too.
+    impatient.flush().await;
+    assert_eq!(scene.live().await?, 1);
+    scene.clock.advance(Duration::from_mins(5));
+    let mut again = impatient.reserve(CLUSTER, ACCOUNT).await?;
+    again.release().await?;
+    Ok(())
+}
+
+/// Callers that wait for one call share its error.
+#[tokio::test]
+async fn a_hanging_table_fails_all_callers_together() -> anyhow::Result<()> {
+    let scene = ReservationScene::new(5).await?;
+    let _known = scene.reserve().await?;
+    let queries = std::sync::Arc::new(AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&queries);
+    scene.http.on_call(move |operation, _| {
+        (operation == "Query").then(|| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Fault::Hang
+        })
+    });
+    let timeouts = TimeoutConfig::builder().operation_attempt_timeout(Duration::from_millis(20));
+    let timeouts = timeouts.operation_timeout(Duration::from_millis(100)).build();
+    let config = sdk_config(&scene.services.endpoint, scene.http.clone()).into_builder().timeout_config(timeouts);
+    let config = config.retry_config(RetryConfig::disabled()).build();
+    let reservations = Reservations::builder(Client::new(&config), TokenTables::of(BASE)).build();
+    let callers = (0..100).map(|_| reservations.reserve(CLUSTER, ACCOUNT).into_future());
+    let reserved = futures::future::join_all(callers).await;
+    assert!(reserved.iter().all(|reserved| matches!(reserved, Err(ReserveError::Table(_)))));
+    assert!(queries.load(Ordering::Relaxed) <= 2, "{queries:?}");
+    Ok(())
+}
+
 /// A process that crashes holds its slot until the reservation expires.
 #[tokio::test]
 async fn a_crash_holds_a_slot_for_five_minutes() -> anyhow::Result<()> {
@@ -70,7 +127,7 @@ async fn a_crash_holds_a_slot_for_five_minutes() -> anyhow::Result<()> {
 async fn fencing_numbers_rise_across_clocks() -> anyhow::Result<()> {
     let scene = ReservationScene::new(1).await?;
     let ahead = scene.another(|builder| builder.clock(ManualClock::new(START + 5_000)));
-    let first = ahead.reserve(CLUSTER, ACCOUNT).await?;
+    let mut first = ahead.reserve(CLUSTER, ACCOUNT).await?;
     let fence = first.fence();
     first.release().await?;
     let second = scene.reserve().await?;

@@ -29,7 +29,7 @@ fn changes() -> impl Strategy<Value = SlotChange<'static>> {
         (1i64..4, NOW..NOW + 4).prop_map(|(fence, expires)| SlotChange::Take { fence, expires }),
         (NOW..NOW + 4).prop_map(|expires| SlotChange::Bind { resource: "j-1", expires }),
         (NOW..NOW + 4).prop_map(|expires| SlotChange::Renew { expires }),
-        Just(SlotChange::Free),
+        Just(SlotChange::Free { expires: NOW - 3_600 }),
     ]
 }
 
@@ -74,7 +74,7 @@ fn each_write_has_the_condition_of_the_domain() {
             assert_eq!(found.contains_key(absent), is_expected, "{absent} of {found:?}");
         }
         if slot.allows(&write, NOW) {
-            assert_eq!(outcome, SlotOutcome::Done(expected.expires));
+            assert_eq!(outcome, SlotOutcome::Done(expected.expires.unwrap_or_default()));
         } else {
             assert_eq!(outcome, slot.explain(&write, NOW));
         }

@@ -1,16 +1,19 @@
-//! Why there is no reservation, or none any more.
+//! Errors of reservations and tokens.
 
 use std::fmt;
 
 use crate::error::{InvalidRequest, TableError};
 
-/// Why a request for a token was not granted.
+/// Why a request got no token.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReserveError {
     /// All tokens are held.
     #[error(transparent)]
-    Denied(Denied),
+    Denied(#[from] ReservationDenied),
+    /// The table did not answer before the deadline.
+    #[error("the table did not answer before the deadline")]
+    TimedOut,
     /// The limit of the account is 0.
     #[error("account {account:?} has a limit of 0 on resource {resource:?}")]
     Blocked {
@@ -30,7 +33,7 @@ pub enum ReserveError {
     /// A name is wrong.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
-    /// A table cannot be used. If a token was taken, it becomes free after five minutes.
+    /// A table cannot be used. A token that was taken becomes free within five minutes.
     #[error(transparent)]
     Table(#[from] TableError),
 }
@@ -38,8 +41,8 @@ pub enum ReserveError {
 /// All tokens of a limit are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub struct Denied {
-    /// How many tokens are held, as counted last.
+pub struct ReservationDenied {
+    /// The number of tokens in the last count.
     pub held: u64,
     /// The limit.
     pub limit: u64,
@@ -48,8 +51,8 @@ pub struct Denied {
 /// Why a reservation or a token did not change as requested.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReservationError {
-    /// It has expired or was freed, so it does not count any more. Another client may hold it.
+pub enum TokenError {
+    /// The token has expired or was freed. Another client may hold its slot.
     ///
     /// A resource that runs without a token should be stopped.
     #[error("the reservation of account {account:?} on resource {resource:?} has expired or was freed")]
@@ -59,7 +62,7 @@ pub enum ReservationError {
         /// The account.
         account: String,
     },
-    /// It is bound to another resource, or an attempt to bind it to another resource may have succeeded.
+    /// It is bound to another resource, or an earlier call of `bind` named another one.
     #[error("the reservation cannot be bound to {requested:?}: it is bound to {bound:?}")]
     Bound {
         /// The id of that resource.
@@ -75,7 +78,7 @@ pub enum ReservationError {
     Table(#[from] TableError),
 }
 
-impl fmt::Display for Denied {
+impl fmt::Display for ReservationDenied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { held, limit } = self;
         write!(f, "denied: {held} tokens are held, and the limit is {limit}")

@@ -1,28 +1,29 @@
-//! What a process knows of the slots of an account. It saves calls and decides nothing: every write has its condition.
+//! Caches which slots of an account were held, to save calls. It decides nothing: every write has its condition.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tidegate_domain::reservation::Occupancy;
+use tokio::sync::{Notify, futures::Notified};
 
-use crate::token_limits::LIMIT_LIFETIME;
+use crate::{error::TableError, shared_call::SharedCall, token_limits::LIMIT_LIFETIME};
 
 /// How many slots are drawn at random before the free ones are listed.
 const DRAWS: u32 = 8;
+
+/// How long callers that wait share the denial of another caller.
+const DENIAL_LIFETIME: Duration = Duration::from_secs(1);
 
 /// The slots of an account.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     state: Mutex<State>,
-    /// One caller counts tokens; the others wait and use its count.
-    counting: tokio::sync::Mutex<Option<(u64, Arc<Occupancy>)>>,
-    counts: AtomicU64,
+    counting: SharedCall<Result<Arc<Occupancy>, TableError>>,
+    /// Wakes callers that wait for the end of a claim.
+    settled: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -32,6 +33,7 @@ struct State {
     /// Slots that callers of this process are about to take.
     claimed: BTreeSet<u32>,
     usable: Option<Usable>,
+    denial: Option<Denial>,
 }
 
 /// How many slots of a limit are usable.
@@ -43,6 +45,22 @@ struct Usable {
     read_at: Duration,
 }
 
+/// A count that has reached the limit.
+#[derive(Clone, Copy, Debug)]
+struct Denial {
+    limit: u32,
+    held: u64,
+    /// As [`Moment::elapsed`](crate::clock::Moment::elapsed).
+    counted_at: Duration,
+}
+
+/// A slot that no other caller of this process tries to take.
+#[derive(Debug)]
+pub(super) struct Claim {
+    known: Arc<Known>,
+    pub(super) slot: u32,
+}
+
 impl Known {
     /// Returns how many slots of the limit are usable, if that was read in the last seconds.
     pub(super) fn usable(&self, limit: u32, elapsed: Duration) -> Option<u32> {
@@ -50,31 +68,9 @@ impl Known {
         self.state().usable.filter(fresh).map(|of| of.slots)
     }
 
-    /// Returns from which slot on to read, to learn how many are usable: no more were usable last time.
+    /// Returns where the next count starts: the last known bound.
     pub(super) fn from(&self, limit: u32) -> u32 {
         self.state().usable.map_or(limit, |of| of.slots.min(limit))
-    }
-
-    /// Chooses a slot that is not known to be held, at random, so that processes rarely choose the same one. No other caller
-    /// of this process chooses it before [`settle`](Self::settle).
-    pub(super) fn claim(&self, usable: u32, now: i64) -> Option<u32> {
-        let mut state = self.state();
-        let is_held = |slot: &u32| state.held.get(slot).is_some_and(|expires| *expires > now);
-        let is_free = |slot: &u32| !is_held(slot) && !state.claimed.contains(slot);
-        let drawn = (0..DRAWS).filter(|_| usable > 0).map(|_| fastrand::u32(0..usable)).find(is_free);
-        let slot = drawn.or_else(|| fastrand::choice((0..usable).filter(is_free).collect::<Vec<_>>()))?;
-        state.claimed.insert(slot);
-        Some(slot)
-    }
-
-    /// Ends a claim. The slot is held until `expires`, in epoch seconds, or may be free.
-    pub(super) fn settle(&self, slot: u32, expires: Option<i64>) {
-        let mut state = self.state();
-        state.claimed.remove(&slot);
-        match expires {
-            Some(expires) => state.held.insert(slot, expires),
-            None => state.held.remove(&slot),
-        };
     }
 
     /// Remembers how many slots of a limit are usable.
@@ -82,31 +78,75 @@ impl Known {
         self.state().usable = Some(Usable { limit, slots, read_at: elapsed });
     }
 
-    /// Counts the live tokens, and shows the slots from `from` on. It makes a call, or waits for a call of another caller
-    /// that begins after this one.
-    pub(super) async fn count<E>(
+    /// Returns how many tokens were held, if a count of the last second has reached the limit.
+    pub(super) fn denied(&self, limit: u32, elapsed: Duration) -> Option<u64> {
+        let fresh = |of: &Denial| of.limit == limit && elapsed.saturating_sub(of.counted_at) < DENIAL_LIFETIME;
+        self.state().denial.filter(fresh).map(|of| of.held)
+    }
+
+    /// Remembers a count that has reached the limit.
+    pub(super) fn set_denied(&self, limit: u32, held: u64, elapsed: Duration) {
+        self.state().denial = Some(Denial { limit, held, counted_at: elapsed });
+    }
+
+    /// Chooses at random a slot that the cache does not show as held, and that no other caller of this process tries.
+    pub(super) fn claim(self: &Arc<Self>, usable: u32, now: i64) -> Option<Claim> {
+        let mut state = self.state();
+        let is_held = |slot: &u32| state.held.get(slot).is_some_and(|expires| *expires > now);
+        let is_free = |slot: &u32| !is_held(slot) && !state.claimed.contains(slot);
+        let drawn = (0..DRAWS).filter(|_| usable > 0).map(|_| fastrand::u32(0..usable)).find(is_free);
+        let slot = drawn.or_else(|| fastrand::choice((0..usable).filter(is_free).collect::<Vec<_>>()))?;
+        state.claimed.insert(slot);
+        Some(Claim { known: Arc::clone(self), slot })
+    }
+
+    /// Returns whether callers of this process are about to take slots.
+    pub(super) fn has_claims(&self) -> bool {
+        !self.state().claimed.is_empty()
+    }
+
+    /// Returns a future that is ready after the next end of a claim.
+    pub(super) fn settled(&self) -> Notified<'_> {
+        self.settled.notified()
+    }
+
+    /// Remembers that a slot is held until a moment in epoch seconds.
+    pub(super) fn held(&self, slot: u32, expires: i64) {
+        self.state().held.insert(slot, expires);
+    }
+
+    /// Remembers that a slot is free.
+    pub(super) fn freed(&self, slot: u32) {
+        let mut state = self.state();
+        state.held.remove(&slot);
+        state.denial = None;
+    }
+
+    /// Counts live tokens, including slots from `from` on. Callers share their counts.
+    pub(super) async fn count(
         &self,
         from: u32,
-        count: impl Future<Output = Result<Occupancy, E>>,
-    ) -> Result<Arc<Occupancy>, E> {
-        let first = self.counts.load(Ordering::Acquire);
-        let mut last = self.counting.lock().await;
-        if let Some((number, occupancy)) = &*last
-            && *number >= first
-            && occupancy.from <= from
-        {
-            return Ok(Arc::clone(occupancy));
-        }
-        let number = self.counts.fetch_add(1, Ordering::AcqRel);
-        let occupancy = Arc::new(count.await?);
-        *last = Some((number, Arc::clone(&occupancy)));
-        let mut state = self.state();
-        drop(state.held.split_off(&from));
-        state.held.extend(&occupancy.slots);
-        Ok(occupancy)
+        count: impl Future<Output = Result<Occupancy, TableError>>,
+    ) -> Result<Arc<Occupancy>, TableError> {
+        let is_enough = |counted: &Result<Arc<Occupancy>, _>| counted.as_ref().map_or(true, |all| all.from <= from);
+        let count = async {
+            let occupancy = Arc::new(count.await?);
+            let mut state = self.state();
+            drop(state.held.split_off(&from));
+            state.held.extend(&occupancy.slots);
+            Ok(occupancy)
+        };
+        self.counting.get(is_enough, count).await
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.known.state().claimed.remove(&self.slot);
+        self.known.settled.notify_waiters();
     }
 }

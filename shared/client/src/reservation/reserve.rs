@@ -1,23 +1,24 @@
-//! How a token is reserved: count the other clients' tokens, take a free slot, and count again.
+//! Reserves a token: counts the other clients' tokens, takes a free slot, and counts again.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use futures::{FutureExt as _, TryFutureExt as _, future::BoxFuture};
 use quick_cache::sync::Cache;
 use tidegate_aws::{
     error::StoreError,
     slots::{Coordinate, Slots},
 };
 use tidegate_domain::{
-    reservation::{HIGHEST_LIMIT, Occupancy, RESERVED, probes},
-    slot::{SlotChange, SlotOutcome, SlotWrite},
+    reservation::{HIGHEST_LIMIT, Occupancy, probes},
+    slot::{SlotOutcome, SlotWrite},
     sweep::seconds,
 };
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    error::{Denied, ReserveError},
-    known::Known,
-    token::Reservation,
+    error::{ReservationDenied, ReserveError},
+    known::{Claim, Known},
+    token::{HeldSlot, Reservation},
 };
 use crate::{
     background::Background,
@@ -29,14 +30,11 @@ use crate::{
 /// How many accounts' slots are remembered.
 const CAPACITY: usize = 10_000;
 
-/// How often a request reads all slots, while other clients take those that were free.
-const READS: u32 = 16;
+/// The most full counts of one request, while other clients take the free slots.
+const COUNTS: u32 = 16;
 
 /// The shortest and the longest time between two attempts of a request that waits.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-
-/// How often a slot is tried that is free and has a fencing number from a clock that is ahead.
-const FENCE_ATTEMPTS: u32 = 3;
 
 /// What all clones of a client share.
 pub(super) struct Shared {
@@ -72,45 +70,71 @@ impl Shared {
         holder: &Holder,
         deadline: Option<Instant>,
     ) -> Result<Reservation, ReserveError> {
+        let Some(deadline) = deadline else { return self.reserve(holder).await };
+        let mut denied = None;
         let mut backoff = BACKOFF.0;
         loop {
-            let reserved = self.reserve(holder).await;
-            let Some(deadline) = deadline.filter(|_| matches!(reserved, Err(ReserveError::Denied(_)))) else {
-                return reserved;
+            let attempt = async {
+                // Callers that wait share their denials, so that they do not all read the same slots.
+                match (&denied, self.known_denial(holder).await?) {
+                    (Some(_), Some(denied)) => Err(denied.into()),
+                    _ => self.reserve(holder).await,
+                }
             };
+            match tokio::time::timeout_at(deadline, attempt).await {
+                Ok(Err(ReserveError::Denied(again))) => denied = Some(again),
+                Ok(reserved) => return reserved,
+                Err(_) => return Err(denied.map_or(ReserveError::TimedOut, ReserveError::Denied)),
+            }
             // At least half of the backoff, so that callers that were denied together do not come back together.
             let wait = backoff.mul_f64(0.5 + fastrand::f64() / 2.0);
-            let is_over = Instant::now() + wait > deadline;
-            if is_over || tokio::time::timeout_at(deadline, self.clock.sleep(wait)).await.is_err() {
-                return reserved;
-            }
+            drop(tokio::time::timeout_at(deadline, self.clock.sleep(wait)).await);
             backoff = (backoff * 2).min(BACKOFF.1);
         }
+    }
+
+    async fn known_denial(&self, holder: &Holder) -> Result<Option<ReservationDenied>, ReserveError> {
+        let limit = self.limit(holder).await?;
+        let held = self.known(holder).denied(limit, self.clock.moment().elapsed);
+        Ok(held.map(|held| ReservationDenied { held, limit: limit.into() }))
     }
 
     async fn reserve(self: &Arc<Self>, holder: &Holder) -> Result<Reservation, ReserveError> {
         let limit = self.limit(holder).await?;
         let known = self.known(holder);
-        let (margin, mut held) = (self.margin.unwrap_or(0), u64::from(limit));
+        let margin = self.margin_of(limit);
+        let mut held = u64::from(limit);
         let mut usable = self.usable(holder, &known, limit).await?;
         let mut probes = if self.margin.is_some() { 1 } else { probes(limit) };
-        for _ in 0..READS {
+        for _ in 0..COUNTS {
+            let settled = known.settled();
             while probes > 0
-                && let Some(slot) = known.claim(usable, self.now())
+                && let Some(claim) = known.claim(usable, self.now())
             {
-                if let Some(reservation) = self.take(holder, &known, slot).await? {
+                if let Some(reservation) = self.take(holder, &known, claim).await? {
                     return self.confirm(holder, &known, reservation, usable, limit).await;
                 }
                 probes -= 1;
             }
+            if probes > 0 && known.has_claims() {
+                // Other callers of this process are about to take the last free slots.
+                settled.await;
+            }
+            let elapsed = self.clock.moment().elapsed;
             let all = self.count(holder, &known, 0).await?;
             held = all.held().unwrap_or(held);
             if held + u64::from(margin) >= limit.into() {
+                known.set_denied(limit, held, elapsed);
                 break;
             }
             (usable, probes) = (all.usable(limit, margin).unwrap_or(0), 1);
         }
-        Err(ReserveError::Denied(Denied { held, limit: limit.into() }))
+        Err(ReservationDenied { held, limit: limit.into() }.into())
+    }
+
+    /// Returns how many tokens of a limit stay free for Python clients: not all of them.
+    fn margin_of(&self, limit: u32) -> u32 {
+        self.margin.unwrap_or(0).min(limit.saturating_sub(1))
     }
 
     async fn limit(&self, holder: &Holder) -> Result<u32, ReserveError> {
@@ -130,7 +154,7 @@ impl Shared {
         {
             return Ok(usable);
         }
-        let margin = self.margin.unwrap_or(0);
+        let margin = self.margin_of(limit);
         let mut from = known.from(limit);
         let mut reads = 0;
         let usable = loop {
@@ -148,8 +172,11 @@ impl Shared {
 
     /// Counts the tokens of all clients, and shows the slots from `from` on.
     async fn count(&self, holder: &Holder, known: &Known, from: u32) -> Result<Arc<Occupancy>, TableError> {
-        let count = async { self.slots.occupancy(coordinate(holder), from, self.clock.moment().now).await };
-        known.count(from, count).await.map_err(|error| TableError::new(self.slots.table(), error))
+        let count = async {
+            let counted = self.slots.occupancy(coordinate(holder), from, self.clock.moment().now).await;
+            counted.map_err(|error| TableError::new(self.slots.table(), error))
+        };
+        known.count(from, count).await
     }
 
     /// Takes a slot if it is free. The write goes on if the caller goes away; then the slot is freed again.
@@ -157,50 +184,33 @@ impl Shared {
         self: &Arc<Self>,
         holder: &Holder,
         known: &Arc<Known>,
-        slot: u32,
+        claim: Claim,
     ) -> Result<Option<Reservation>, TableError> {
-        let (shared, holder, known) = (Arc::clone(self), holder.clone(), Arc::clone(known));
+        let slot = HeldSlot {
+            shared: Arc::clone(self),
+            holder: holder.clone(),
+            known: Arc::clone(known),
+            number: claim.slot,
+            id: format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..)),
+            fence: 0,
+        };
         let taking = async move {
-            let taken = shared.write_take(&holder, slot).await;
-            let expires = match &taken {
-                Ok(Taken::Ours { expires, .. } | Taken::Held(expires)) => Some(*expires),
-                Err(_) => None,
-            };
-            known.settle(slot, expires);
-            Ok(match taken? {
-                Taken::Ours { id, fence, expires } => {
-                    Some(Reservation::new(shared, holder, known, slot, id, fence, expires))
-                }
-                Taken::Held(_) => None,
-            })
+            let taken = slot.take().await;
+            drop(claim);
+            taken
         };
         self.in_background(taking).await?
     }
 
     /// Writes in a task of its own, so that it happens even if the caller goes away.
-    pub(super) async fn in_background<T: Send + 'static>(
+    /// It starts at once.
+    pub(super) fn in_background<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, TableError> {
+    ) -> BoxFuture<'static, Result<T, TableError>> {
+        let table = self.slots.table().to_owned();
         let ended = |error| StoreError::Unavailable { operation: "UpdateItem", source: Box::new(error) };
-        self.background.run(task).await.map_err(|error| TableError::new(self.slots.table(), ended(error)))
-    }
-
-    async fn write_take(&self, holder: &Holder, slot: u32) -> Result<Taken, TableError> {
-        let id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        let mut fence = 0;
-        for _ in 0..FENCE_ATTEMPTS {
-            let now = self.clock.moment().now;
-            fence = fence.max(now.get());
-            let change = SlotChange::Take { fence, expires: seconds(now.after(RESERVED)) };
-            match self.write(holder, slot, &SlotWrite { holder: &id, change }).await? {
-                SlotOutcome::Done(Some(expires)) => return Ok(Taken::Ours { id, fence, expires }),
-                SlotOutcome::Fenced(least) => fence = least.saturating_add(1),
-                SlotOutcome::Held(expires) => return Ok(Taken::Held(expires)),
-                SlotOutcome::Done(None) | SlotOutcome::Lost | SlotOutcome::Bound(_) => break,
-            }
-        }
-        Ok(Taken::Held(0))
+        self.background.run(task).map_err(move |error| TableError::new(&table, ended(error))).boxed()
     }
 
     pub(super) async fn write(
@@ -220,7 +230,7 @@ impl Shared {
         &self,
         holder: &Holder,
         known: &Known,
-        reservation: Reservation,
+        mut reservation: Reservation,
         usable: u32,
         limit: u32,
     ) -> Result<Reservation, ReserveError> {
@@ -234,9 +244,8 @@ impl Shared {
         if occupancy.exceeds(limit) != Some(true) {
             return Ok(reservation);
         }
-        let held = occupancy.held().unwrap_or_else(|| u64::from(limit) + 1);
-        reservation.withdraw().await?;
-        Err(ReserveError::Denied(Denied { held, limit: limit.into() }))
+        reservation.free().await?;
+        Err(ReservationDenied { held: limit.into(), limit: limit.into() }.into())
     }
 
     pub(super) fn known(&self, holder: &Holder) -> Arc<Known> {
@@ -248,15 +257,4 @@ impl Shared {
     fn now(&self) -> i64 {
         seconds(self.clock.moment().now)
     }
-}
-
-/// What became of the write that takes a slot.
-enum Taken {
-    Ours {
-        id: String,
-        fence: i64,
-        expires: i64,
-    },
-    /// Another reservation holds it until this time, in epoch seconds.
-    Held(i64),
 }

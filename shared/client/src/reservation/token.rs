@@ -1,4 +1,4 @@
-//! A token that is reserved, and then bound to a resource.
+//! A reservation, and the token that it becomes.
 
 use std::{
     fmt,
@@ -6,12 +6,18 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use futures::{
+    FutureExt as _,
+    future::{self, BoxFuture},
+};
 use tidegate_domain::{
+    reservation::{FREED, RESERVED},
     slot::{SlotChange, SlotOutcome, SlotWrite},
     sweep::seconds,
+    time::EpochMillis,
 };
 
-use super::{error::ReservationError, known::Known, reserve::Shared, time};
+use super::{error::TokenError, known::Known, reserve::Shared, time};
 use crate::{
     error::{InvalidRequest, TableError},
     token_limits::Holder,
@@ -22,7 +28,10 @@ use crate::{
 /// AWS: [partition keys and sort keys](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html#limits-partition-sort-keys).
 const LONGEST_RESOURCE_ID: usize = 2048;
 
-/// A token without a resource. Made by [`Reservations::reserve`](super::Reservations::reserve).
+/// The most attempts to exceed the fencing number of a free slot.
+const FENCE_ATTEMPTS: u32 = 3;
+
+/// A reserved token that is not bound yet. Made by [`Reservations::reserve`](super::Reservations::reserve).
 ///
 /// It expires after five minutes. Dropping it frees the token in the background, unless [`bind`](Self::bind) was called.
 #[derive(Debug)]
@@ -30,15 +39,17 @@ const LONGEST_RESOURCE_ID: usize = 2048;
 pub struct Reservation {
     slot: HeldSlot,
     expires: i64,
-    /// The resource of the first call of `bind`, which may have succeeded.
+    /// Whether `bind` was called, so that the resource may run.
+    is_bind_called: bool,
+    /// The resource that `bind` was called for.
     requested: Option<String>,
-    is_released: bool,
+    is_freed: bool,
 }
 
-/// A token that is bound to a resource that runs. Made by [`Reservation::bind`].
+/// A token that is bound to a running resource. Made by [`Reservation::bind`].
 ///
-/// Dropping it changes nothing: it is freed by [`release`](Self::release), by `token-sweeper` when the resource has ended,
-/// or at its expiry.
+/// Dropping it changes nothing. [`release`](Self::release) frees it, or `token-sweeper` when the resource has ended. Otherwise
+/// it expires.
 #[derive(Clone, Debug)]
 pub struct Token {
     slot: HeldSlot,
@@ -48,76 +59,74 @@ pub struct Token {
 
 /// A slot and the reservation that holds it.
 #[derive(Clone)]
-struct HeldSlot {
-    shared: Arc<Shared>,
-    holder: Holder,
-    known: Arc<Known>,
-    number: u32,
-    id: String,
-    fence: i64,
+pub(super) struct HeldSlot {
+    pub(super) shared: Arc<Shared>,
+    pub(super) holder: Holder,
+    pub(super) known: Arc<Known>,
+    pub(super) number: u32,
+    pub(super) id: String,
+    pub(super) fence: i64,
 }
 
 impl Reservation {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        holder: Holder,
-        known: Arc<Known>,
-        number: u32,
-        id: String,
-        fence: i64,
-        expires: i64,
-    ) -> Self {
-        let slot = HeldSlot { shared, holder, known, number, id, fence };
-        Self { slot, expires, requested: None, is_released: false }
-    }
-
-    /// Makes the reservation the token of a resource that runs, such as an EMR cluster, for at most this time.
+    /// Binds the token to a running resource, such as an EMR cluster. It expires after `lifetime`, or with the reservation
+    /// if that is later.
     ///
     /// `token-sweeper` frees the token when the resource has ended. If the resource may run for longer than `lifetime`,
     /// call [`Token::renew`].
     ///
-    /// Call it again with the same id after an error of the table, or if its future was dropped: the token is bound once.
-    /// From the first call on, dropping the reservation does not free it, because the resource may run.
+    /// The write begins when this function is called, and goes on if the future is dropped. From then on, dropping the
+    /// reservation does not free the token, because the resource runs. After an error of the table, call it again with the
+    /// same id: the token is bound once, with the first lifetime that was written.
     ///
     /// # Errors
-    /// - [`ReservationError::Lost`] if the reservation has expired: the resource runs without a token, and should be
-    ///   stopped.
-    /// - [`ReservationError::Bound`] if it was called for another resource before.
-    /// - [`ReservationError::Invalid`] if the id is empty or has more than 2,048 bytes.
-    /// - [`ReservationError::Table`] if the table cannot be used.
-    pub async fn bind(
+    /// - [`TokenError::Lost`] if the reservation has expired: the resource runs without a token, and should be stopped.
+    /// - [`TokenError::Bound`] if it was called for another resource before.
+    /// - [`TokenError::Invalid`] if the id is empty or has more than 2,048 bytes.
+    /// - [`TokenError::Table`] if the table cannot be used.
+    pub fn bind(
         &mut self,
         resource_id: impl Into<String>,
         lifetime: Duration,
-    ) -> Result<Token, ReservationError> {
-        let requested = resource_id.into();
+    ) -> BoxFuture<'static, Result<Token, TokenError>> {
+        self.is_bind_called = true;
+        let slot = self.slot.clone();
+        match self.requested(resource_id.into()) {
+            Err(error) => future::ready(Err(error)).boxed(),
+            Ok(resource) => {
+                let binding = slot.hold(lifetime, Some((resource, self.expires)));
+                async move { Ok(Token { expires: Some(binding.await?), slot }) }.boxed()
+            }
+        }
+    }
+
+    /// Checks the resource that `bind` is called for.
+    fn requested(&mut self, requested: String) -> Result<String, TokenError> {
         if !(1..=LONGEST_RESOURCE_ID).contains(&requested.len()) {
             let (field, longest, expected) = ("resource id", LONGEST_RESOURCE_ID, "the id of a resource that runs");
             return Err(InvalidRequest::Name { field, value: requested, longest, expected }.into());
         }
-        let bound = self.requested.get_or_insert_with(|| requested.clone()).clone();
-        if bound != requested {
-            return Err(ReservationError::Bound { bound, requested });
+        match &self.requested {
+            Some(bound) if *bound != requested => Err(TokenError::Bound { bound: bound.clone(), requested }),
+            _ => Ok(self.requested.insert(requested).clone()),
         }
-        let expires = self.slot.hold(lifetime, Some(requested)).await?;
-        Ok(Token { slot: self.slot.clone(), expires: Some(expires) })
     }
 
-    /// Frees the token, and waits until that is written.
+    /// Frees the token, and waits until that is written. After an error, it can be called again.
     ///
     /// After a call of [`bind`](Self::bind), call it only if the resource does not run.
     ///
     /// # Errors
-    /// [`ReservationError::Table`] if the table cannot be used. The token expires after five minutes.
-    pub async fn release(mut self) -> Result<(), ReservationError> {
-        self.is_released = true;
-        Ok(self.slot.free().await?)
+    /// [`TokenError::Table`] if the table cannot be used. An unbound token expires after five minutes, a bound one after
+    /// its lifetime.
+    pub async fn release(&mut self) -> Result<(), TokenError> {
+        Ok(self.free().await?)
     }
 
-    /// Frees a token that was taken beyond the limit.
-    pub(super) async fn withdraw(mut self) -> Result<(), TableError> {
-        self.is_released = true;
-        self.slot.free().await
+    pub(super) async fn free(&mut self) -> Result<(), TableError> {
+        self.slot.free().await?;
+        self.is_freed = true;
+        Ok(())
     }
 
     /// Returns the id of the reservation, which its [token](Token::id) keeps.
@@ -126,9 +135,11 @@ impl Reservation {
         self.slot.id()
     }
 
-    /// Returns a number that is higher than those of all earlier holders of the same token, if the clocks of all clients differ by
-    /// less than the time for which it was held. A service that sees a lower number than before rejects the request of an
-    /// earlier holder.
+    /// Returns a number that rises each time the same slot is taken. With a limit of 1, it rises with each reservation of
+    /// the account: a service that sees a lower number than before rejects the request of an earlier holder.
+    ///
+    /// After TTL or `token-sweeper` has deleted the slot, this relies on clocks that differ by less than the time for which
+    /// the slot was held.
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.slot.fence.unsigned_abs()
@@ -143,14 +154,14 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if self.is_released || self.requested.is_some() {
+        if self.is_freed || self.is_bind_called {
             return;
         }
         let slot = self.slot.clone();
         let background = Arc::clone(&slot.shared.background);
         background.spawn(async move {
             if let Err(error) = slot.write_free().await {
-                tracing::warn!(%error, "a dropped reservation was not freed: it expires after five minutes");
+                tracing::warn!(%error, "could not free a dropped reservation: it expires within five minutes");
             }
         });
     }
@@ -168,7 +179,8 @@ impl Token {
         let mut parts = id.splitn(3, '.');
         let mut part = || parts.next().filter(|part| !part.is_empty()).ok_or_else(invalid);
         let (number, fence, holder_id) = (part()?, part()?, part()?);
-        let (Ok(number), Ok(fence)) = (number.parse(), fence.parse()) else { return Err(invalid()) };
+        let fence = fence.parse().ok().filter(|fence| *fence >= 0);
+        let (Ok(number), Some(fence)) = (number.parse(), fence) else { return Err(invalid()) };
         let (shared, known) = (Arc::clone(shared), shared.known(&holder));
         let slot = HeldSlot { shared, holder, known, number, id: holder_id.to_owned(), fence };
         Ok(Self { slot, expires: None })
@@ -180,21 +192,21 @@ impl Token {
         self.slot.id()
     }
 
-    /// Holds the token for this time from now on, if it would expire before. It is never held for less than before.
+    /// Extends the expiry to `lifetime` from now. It never shortens it. The write goes on if the future is dropped.
     ///
     /// # Errors
-    /// - [`ReservationError::Lost`] if the token has expired or was freed.
-    /// - [`ReservationError::Table`] if the table cannot be used. The token may be renewed; call it again.
-    pub async fn renew(&mut self, lifetime: Duration) -> Result<(), ReservationError> {
+    /// - [`TokenError::Lost`] if the token has expired or was freed.
+    /// - [`TokenError::Table`] if the table cannot be used. The token may be renewed; call it again.
+    pub async fn renew(&mut self, lifetime: Duration) -> Result<(), TokenError> {
         self.expires = Some(self.slot.hold(lifetime, None).await?);
         Ok(())
     }
 
-    /// Frees the token, because its resource has ended. If it was freed already, nothing changes.
+    /// Frees the token, because its resource has ended. If it is free already, nothing changes.
     ///
     /// # Errors
-    /// [`ReservationError::Table`] if the table cannot be used. The token may be free; call it again.
-    pub async fn release(&self) -> Result<(), ReservationError> {
+    /// [`TokenError::Table`] if the table cannot be used. The token may be free; call it again.
+    pub async fn release(&self) -> Result<(), TokenError> {
         Ok(self.slot.free().await?)
     }
 
@@ -217,46 +229,91 @@ impl HeldSlot {
         format!("{number}.{fence}.{id}")
     }
 
-    /// Holds the slot for this time from now on. Returns the expiry. If a resource is given, the slot is bound to it.
-    async fn hold(&self, lifetime: Duration, resource: Option<String>) -> Result<i64, ReservationError> {
+    /// Takes the slot if it is free. If it is unknown whether that happened, frees the slot.
+    pub(super) async fn take(mut self) -> Result<Option<Reservation>, TableError> {
+        for _ in 0..FENCE_ATTEMPTS {
+            let now = self.now();
+            self.fence = self.fence.max(now.get());
+            let change = SlotChange::Take { fence: self.fence, expires: seconds(now.after(RESERVED)) };
+            match self.write(change).await {
+                Ok(SlotOutcome::Done(expires)) => {
+                    self.known.held(self.number, expires);
+                    let reservation = self.into_reservation(expires);
+                    // A response after all retries may be late. Dropping the reservation frees the slot.
+                    return Ok((expires > seconds(reservation.slot.now())).then_some(reservation));
+                }
+                Ok(SlotOutcome::Held(expires)) => {
+                    self.known.held(self.number, expires);
+                    return Ok(None);
+                }
+                Ok(SlotOutcome::Fenced(least)) => self.fence = least.saturating_add(1),
+                Ok(SlotOutcome::Lost | SlotOutcome::Bound(_)) => break,
+                Err(error) => {
+                    drop(self.into_reservation(0));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn into_reservation(self, expires: i64) -> Reservation {
+        Reservation { slot: self, expires, is_bind_called: false, requested: None, is_freed: false }
+    }
+
+    /// Holds the slot for this time from now on. If a resource is given, binds the slot to it, and holds it at least until
+    /// a moment in epoch seconds. Returns the expiry.
+    fn hold(
+        &self,
+        lifetime: Duration,
+        bind: Option<(String, i64)>,
+    ) -> impl Future<Output = Result<i64, TokenError>> + use<> {
         let slot = self.clone();
         let holding = async move {
-            let expires = seconds(slot.shared.clock.moment().now.after(lifetime));
-            let change = match &resource {
-                Some(resource) => SlotChange::Bind { resource, expires },
+            let expires = seconds(slot.now().after(lifetime));
+            let change = match &bind {
+                Some((resource, least)) => SlotChange::Bind { resource, expires: expires.max(*least) },
                 None => SlotChange::Renew { expires },
             };
             match slot.write(change).await? {
                 SlotOutcome::Done(expires) => {
-                    slot.known.settle(slot.number, expires);
-                    Ok(expires.unwrap_or_default())
+                    slot.known.held(slot.number, expires);
+                    Ok(expires)
                 }
                 SlotOutcome::Bound(bound) => {
-                    Err(ReservationError::Bound { bound, requested: resource.unwrap_or_default() })
+                    let requested = bind.map(|(resource, _)| resource).unwrap_or_default();
+                    Err(TokenError::Bound { bound, requested })
                 }
                 SlotOutcome::Held(_) | SlotOutcome::Fenced(_) | SlotOutcome::Lost => {
                     let Holder { resource, account } = slot.holder;
-                    Err(ReservationError::Lost { resource, account })
+                    Err(TokenError::Lost { resource, account })
                 }
             }
         };
-        self.shared.in_background(holding).await?
+        let held = self.shared.in_background(holding);
+        async move { held.await? }
     }
 
-    async fn free(&self) -> Result<(), TableError> {
+    fn free(&self) -> impl Future<Output = Result<(), TableError>> + use<> {
         let slot = self.clone();
-        self.shared.in_background(async move { slot.write_free().await }).await?
+        let freed = self.shared.in_background(async move { slot.write_free().await });
+        async move { freed.await? }
     }
 
     async fn write_free(&self) -> Result<(), TableError> {
-        self.write(SlotChange::Free).await?;
-        self.known.settle(self.number, None);
+        let expires = seconds(self.now()) - i64::try_from(FREED.as_secs()).unwrap_or_default();
+        self.write(SlotChange::Free { expires }).await?;
+        self.known.freed(self.number);
         Ok(())
     }
 
     async fn write(&self, change: SlotChange<'_>) -> Result<SlotOutcome, TableError> {
         let write = SlotWrite { holder: &self.id, change };
         self.shared.write(&self.holder, self.number, &write).await
+    }
+
+    fn now(&self) -> EpochMillis {
+        self.shared.clock.moment().now
     }
 }
 

@@ -265,7 +265,7 @@ impl SimulationRun {
     async fn reserve_token(&mut self, worker: usize, is_abandoned: bool) -> anyhow::Result<Option<TokenKey>> {
         let (now, Worker { limit, is_ours, .. }) = (self.now(), &self.workers[worker]);
         let key = if *is_ours {
-            let Some((key, reservation)) = self.clients.reserve_ours(limit).await? else { return Ok(None) };
+            let Some((key, mut reservation)) = self.clients.reserve_ours(limit).await? else { return Ok(None) };
             if is_abandoned {
                 reservation.release().await?;
                 return Ok(Some(key));

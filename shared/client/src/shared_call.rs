@@ -1,0 +1,38 @@
+//! Calls that several callers of a process share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Mutex;
+
+/// The last result of a call. One caller makes the call while the others wait for it.
+#[derive(Debug)]
+pub(crate) struct SharedCall<T> {
+    /// With the number of the call.
+    last: Mutex<Option<(u64, T)>>,
+    begun: AtomicU64,
+}
+
+impl<T> Default for SharedCall<T> {
+    fn default() -> Self {
+        Self { last: Mutex::default(), begun: AtomicU64::default() }
+    }
+}
+
+impl<T: Clone> SharedCall<T> {
+    /// Makes the call, or returns the result of a call of another caller that began after this function was called, if it
+    /// is enough. An error is shared, too: the callers that wait do not repeat a call that has just timed out.
+    pub(crate) async fn get(&self, is_enough: impl Fn(&T) -> bool, call: impl Future<Output = T>) -> T {
+        let first = self.begun.load(Ordering::Acquire);
+        let mut last = self.last.lock().await;
+        if let Some((number, result)) = &*last
+            && *number >= first
+            && is_enough(result)
+        {
+            return result.clone();
+        }
+        let number = self.begun.fetch_add(1, Ordering::AcqRel);
+        let result = call.await;
+        *last = Some((number, result.clone()));
+        result
+    }
+}
