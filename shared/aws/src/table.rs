@@ -79,6 +79,9 @@ pub struct MissingName {
 
 /// The variable of the tables' base name.
 const BASE_NAME: &str = "LIMITER_TABLES_BASE_NAME";
+/// The variables of the table of limits and of its index, with the suffixes of the derived names.
+const LIMIT_TABLE: (&str, &str) = ("LIMIT_TABLE", LIMITS);
+const LIMIT_SERVICE_INDEX: (&str, &str) = ("LIMIT_SERVICE_INDEX", SERVICE_INDEX);
 
 impl TokenTables {
     /// Returns the names that rate-limiter-py finds in the environment: each by a variable of its own (`FUNGIBLE_TABLE`,
@@ -91,20 +94,40 @@ impl TokenTables {
         Self::read(|variable| std::env::var(variable).ok())
     }
 
-    fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, MissingName> {
-        let set = |variable| lookup(variable).filter(|name| !name.is_empty());
-        let base = set(BASE_NAME);
-        let named = |variable: &'static str, suffix| {
-            let derived = || base.as_deref().map(|base| tokens::name(base, suffix));
-            set(variable).or_else(derived).ok_or(MissingName { variable })
-        };
+    /// Returns the name of the table of limits alone, as [`from_env`](Self::from_env) does.
+    ///
+    /// # Errors
+    /// [`MissingName`] if the name cannot be found.
+    pub fn limits_from_env() -> Result<String, MissingName> {
+        Self::named(LIMIT_TABLE, |variable| std::env::var(variable).ok())
+    }
+
+    /// Returns the name of the index by service alone, as [`from_env`](Self::from_env) does.
+    ///
+    /// # Errors
+    /// [`MissingName`] if the name cannot be found.
+    pub fn service_index_from_env() -> Result<String, MissingName> {
+        Self::named(LIMIT_SERVICE_INDEX, |variable| std::env::var(variable).ok())
+    }
+
+    fn read(lookup: impl Fn(&str) -> Option<String> + Copy) -> Result<Self, MissingName> {
         Ok(Self {
-            non_fungible: named("NON_FUNGIBLE_TABLE", NON_FUNGIBLE)?,
-            resource_index: named("NON_FUNGIBLE_RES_INDEX", RESOURCE_INDEX)?,
-            fungible: named("FUNGIBLE_TABLE", FUNGIBLE)?,
-            limits: named("LIMIT_TABLE", LIMITS)?,
-            service_index: named("LIMIT_SERVICE_INDEX", SERVICE_INDEX)?,
+            non_fungible: Self::named(("NON_FUNGIBLE_TABLE", NON_FUNGIBLE), lookup)?,
+            resource_index: Self::named(("NON_FUNGIBLE_RES_INDEX", RESOURCE_INDEX), lookup)?,
+            fungible: Self::named(("FUNGIBLE_TABLE", FUNGIBLE), lookup)?,
+            limits: Self::named(LIMIT_TABLE, lookup)?,
+            service_index: Self::named(LIMIT_SERVICE_INDEX, lookup)?,
         })
+    }
+
+    /// The name by a variable, or derived from the base name by a suffix.
+    fn named(
+        (variable, suffix): (&'static str, &str),
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Result<String, MissingName> {
+        let set = |variable| lookup(variable).filter(|name| !name.is_empty());
+        let derived = || set(BASE_NAME).map(|base| tokens::name(&base, suffix));
+        set(variable).or_else(derived).ok_or(MissingName { variable })
     }
 
     /// Returns the names that the clients derive from a base name.

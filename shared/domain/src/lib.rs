@@ -21,6 +21,7 @@
 //! | [`state`] | [`state::BucketState`]: a whole bucket item, and a shard's share of a limit |
 //! | [`sweep`] | when to delete a resource's token, and on which condition |
 //! | [`time`] | [`time::EpochMillis`]: a moment, in milliseconds |
+//! | [`token_limits`] | what a file of limits changes in the token tables |
 //! | [`tokens`] | [`tokens::Millitokens`] and whole [`tokens::Tokens`] |
 //! | [`usage`] | [`usage::fold`]: turns a batch of changes into one [`usage::Posting`] for each snapshot |
 //! | [`window`] | hourly, daily and monthly [`window::Period`]s, in UTC |
@@ -94,6 +95,7 @@ pub mod split;
 pub mod state;
 pub mod sweep;
 pub mod time;
+pub mod token_limits;
 pub mod tokens;
 pub mod usage;
 pub mod window;
