@@ -28,6 +28,7 @@ use hyper_util::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::loopback::LoopbackServer;
 
@@ -64,6 +65,9 @@ pub struct Usage {
     pub lost_responses: u64,
 }
 
+/// A call that waits. The gateway answers with what is sent here. If this is dropped, DynamoDB answers.
+pub type HeldCall = oneshot::Sender<(StatusCode, Value)>;
+
 #[derive(Debug)]
 struct Shared {
     upstream: String,
@@ -76,6 +80,8 @@ struct State {
     conditions: Conditions,
     usage: Usage,
     updates: u64,
+    /// The operation whose calls are held, and who gets them.
+    held: Option<(&'static str, mpsc::UnboundedSender<HeldCall>)>,
 }
 
 impl Gateway {
@@ -95,6 +101,13 @@ impl Gateway {
     /// Changes how it answers from now on.
     pub fn set(&self, conditions: Conditions) {
         self.shared.state().conditions = conditions;
+    }
+
+    /// Holds each call of this operation and sends it to the receiver, until the receiver is dropped.
+    pub fn hold(&self, operation: &'static str) -> mpsc::UnboundedReceiver<HeldCall> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.shared.state().held = Some((operation, sender));
+        receiver
     }
 
     /// Returns the usage since the last time.
@@ -141,6 +154,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for the answer to a call that is held.
+    async fn held(&self, operation: &str) -> Option<(StatusCode, Bytes)> {
+        let (call, answer) = oneshot::channel();
+        let is_held =
+            |(of, calls): &(&str, mpsc::UnboundedSender<HeldCall>)| *of == operation && calls.send(call).is_ok();
+        if !self.state().held.as_ref().is_some_and(is_held) {
+            return None;
+        }
+        let (status, body) = answer.await.ok()?;
+        Some((status, Bytes::from(body.to_string())))
+    }
+
     /// Lets DynamoDB answer, and counts what the call has consumed.
     async fn forward(&self, operation: &str, headers: &HeaderMap, body: &[u8]) -> anyhow::Result<(StatusCode, Bytes)> {
         let mut call: Value = serde_json::from_slice(body)?;
@@ -185,7 +210,9 @@ async fn answer(
     if conditions.latency_millis > 0 {
         tokio::time::sleep(Duration::from_millis(conditions.latency_millis)).await;
     }
-    let answered = if conditions.is_stub && is_update && is_of_bucket(&body) {
+    let answered = if let Some(answer) = shared.held(operation).await {
+        Ok(answer)
+    } else if conditions.is_stub && is_update && is_of_bucket(&body) {
         Ok((StatusCode::OK, Bytes::from_static(FULL_BUCKET.as_bytes())))
     } else {
         shared.forward(operation, &headers, &body).await
