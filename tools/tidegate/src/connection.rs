@@ -18,6 +18,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub table: String,
+    /// The options and variables that name the table.
+    pub named_by: &'static str,
     /// Where DynamoDB is, if not at AWS.
     pub endpoint: Option<String>,
     /// Whether results are printed as JSON.
@@ -78,10 +80,11 @@ impl Connection {
 
     /// Says what to do about an error of AWS.
     pub fn explained(&self, error: anyhow::Error) -> anyhow::Error {
-        let table = &self.table;
+        let Self { table, named_by, .. } = self;
         let says = |code: &str| error.chain().any(|cause| cause.to_string().contains(code));
         if says("ResourceNotFoundException") {
-            return error.context(format!("table {table:?} does not exist: check --table, --endpoint and AWS_REGION"));
+            return error
+                .context(format!("table {table:?} does not exist: check {named_by}, --endpoint and AWS_REGION"));
         }
         if says("AccessDeniedException") {
             return error.context(format!("table {table:?}: your credentials do not allow this call"));

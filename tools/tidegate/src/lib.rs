@@ -10,4 +10,5 @@ pub mod output;
 pub mod redrive;
 pub mod scope;
 pub mod switch;
+pub mod tokens;
 pub mod usage;

@@ -2,6 +2,7 @@
 
 use std::{io, process::ExitCode};
 
+use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use clap_complete::Shell;
 use tidegate_command::{
@@ -11,7 +12,7 @@ use tidegate_command::{
     output::Output,
     redrive,
     switch::{self, Switch},
-    usage,
+    tokens, usage,
 };
 
 /// Operates Tidegate.
@@ -56,6 +57,11 @@ enum Command {
     },
     /// Counts what usage-rollup parked, or what its event source mapping discarded, once
     Redrive(redrive::Options),
+    /// Changes the limits of the token tables, which rate-limiter-py uses too
+    Tokens {
+        #[command(subcommand)]
+        action: tokens::Action,
+    },
     /// Prints a script that completes this command in a shell
     Completions {
         /// The shell
@@ -86,11 +92,13 @@ async fn main() -> ExitCode {
         clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut io::stdout());
         return ExitCode::SUCCESS;
     }
-    let Some(table) = table else {
-        let message = "expected --table NAME, or the variable TIDEGATE_TABLE";
-        Cli::command().error(ErrorKind::MissingRequiredArgument, message).exit();
+    let named = match &command {
+        Command::Tokens { action } => action.table().map(|table| (table, tokens::NAMED_BY)),
+        _ => table.map(|table| (table, "--table")).context("expected --table NAME, or the variable TIDEGATE_TABLE"),
     };
-    let connection = Connection { table, endpoint, json };
+    let (table, named_by) =
+        named.unwrap_or_else(|error| Cli::command().error(ErrorKind::MissingRequiredArgument, error).exit());
+    let connection = Connection { table, named_by, endpoint, json };
     match Box::pin(run(&connection, command)).await {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
@@ -113,6 +121,7 @@ async fn run(connection: &Connection, command: Command) -> anyhow::Result<u8> {
         Command::Audit(audit) => audit.options.run(&connection.limiter(&audit.namespace).await?).await?,
         Command::Namespace { action } => action.run(connection).await?,
         Command::Redrive(options) => return redrive::command(connection, options).await,
+        Command::Tokens { action } => return action.run(connection).await,
         Command::Completions { .. } => return Ok(0),
     };
     output.print(connection.json)?;
