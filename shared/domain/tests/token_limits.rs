@@ -69,6 +69,7 @@ proptest! {
     fn the_table_becomes_what_the_file_states(table in table(), file in file(), service in service(), prune in any::<bool>()) {
         let service = service.as_deref();
         let changes = plan(&table, &file, service, prune);
+        prop_assert!(changes.is_sorted_by_key(|change| &change.key), "{:?}", changes);
         let after = applied(&table, &changes);
         prop_assert_eq!(&after, &expected(&table, &file, service, prune));
 
