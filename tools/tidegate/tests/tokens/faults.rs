@@ -4,7 +4,10 @@ use axum::http::StatusCode;
 use tidegate_aws::token_limits::{TokenLimits, WriteOutcome};
 use tidegate_domain::token_limits::{LimitKey, LimitRow};
 use tidegate_sandbox::gateway::{Conditions, HeldCall};
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    time::{Duration, timeout},
+};
 
 use super::*;
 
@@ -16,11 +19,12 @@ fn refusal() -> (StatusCode, Value) {
     error("AccessDeniedException", "User: ops is not authorized to perform: dynamodb:UpdateItem")
 }
 
-/// The next calls that are held.
+/// The next calls that are held. They come soon, or the command has ended without them.
 async fn calls(held: &mut mpsc::UnboundedReceiver<HeldCall>, count: usize) -> Vec<HeldCall> {
     let mut calls = Vec::new();
     while calls.len() < count {
-        calls.push(held.recv().await.unwrap());
+        let call = timeout(Duration::from_secs(30), held.recv()).await;
+        calls.push(call.expect("no further call comes").unwrap());
     }
     calls
 }
@@ -160,9 +164,9 @@ async fn a_transaction_is_no_conflict() {
     for operation in ["UpdateItem", "DeleteItem"] {
         let mut held = operator.gateway.hold(operation);
         let answering = async {
-            let call = held.recv().await.unwrap();
+            let call = calls(&mut held, 1).await.remove(0);
             call.send(error("TransactionConflictException", "Transaction is ongoing for the item")).unwrap();
-            drop(held.recv().await.unwrap());
+            drop(calls(&mut held, 1).await);
         };
         let words = if operation == "UpdateItem" { "--service s" } else { "--service s --prune" };
         let (said, ()) = tokio::join!(operator.apply(json!([entry("1", "emr", 20)]), words), answering);
