@@ -88,8 +88,10 @@ impl TokenTables {
     /// `NON_FUNGIBLE_TABLE`, `LIMIT_TABLE`, `NON_FUNGIBLE_RES_INDEX`, `LIMIT_SERVICE_INDEX`), or derived from
     /// `LIMITER_TABLES_BASE_NAME`. An empty variable counts as not set.
     ///
+    /// The limits and one of the token tables are required. Other names that cannot be found are empty.
+    ///
     /// # Errors
-    /// [`MissingName`] if one of the names cannot be found.
+    /// [`MissingName`] if a required name cannot be found.
     pub fn from_env() -> Result<Self, MissingName> {
         Self::read(|variable| std::env::var(variable).ok())
     }
@@ -111,12 +113,17 @@ impl TokenTables {
     }
 
     fn read(lookup: impl Fn(&str) -> Option<String> + Copy) -> Result<Self, MissingName> {
+        let non_fungible = Self::named(("NON_FUNGIBLE_TABLE", NON_FUNGIBLE), lookup);
+        let fungible = Self::named(("FUNGIBLE_TABLE", FUNGIBLE), lookup);
+        if let (Err(missing), Err(_)) = (&non_fungible, &fungible) {
+            return Err(missing.clone());
+        }
         Ok(Self {
-            non_fungible: Self::named(("NON_FUNGIBLE_TABLE", NON_FUNGIBLE), lookup)?,
-            resource_index: Self::named(("NON_FUNGIBLE_RES_INDEX", RESOURCE_INDEX), lookup)?,
-            fungible: Self::named(("FUNGIBLE_TABLE", FUNGIBLE), lookup)?,
+            non_fungible: non_fungible.unwrap_or_default(),
+            resource_index: Self::named(("NON_FUNGIBLE_RES_INDEX", RESOURCE_INDEX), lookup).unwrap_or_default(),
+            fungible: fungible.unwrap_or_default(),
             limits: Self::named(LIMIT_TABLE, lookup)?,
-            service_index: Self::named(LIMIT_SERVICE_INDEX, lookup)?,
+            service_index: Self::named(LIMIT_SERVICE_INDEX, lookup).unwrap_or_default(),
         })
     }
 
@@ -284,7 +291,11 @@ mod tests {
         assert_eq!(read(&[(BASE_NAME, "prod-")]), Ok(TokenTables::of("prod")));
         let tables = read(&[(BASE_NAME, "prod"), ("LIMIT_TABLE", "limits"), ("FUNGIBLE_TABLE", "")]).unwrap();
         assert_eq!(tables, TokenTables { limits: "limits".to_owned(), ..TokenTables::of("prod") });
-        let message = read(&[("NON_FUNGIBLE_TABLE", "tokens")]).unwrap_err().to_string();
-        assert!(message.contains("NON_FUNGIBLE_RES_INDEX") && message.contains(BASE_NAME), "{message}");
+        let tables = read(&[("NON_FUNGIBLE_TABLE", "tokens"), ("LIMIT_TABLE", "limits")]).unwrap();
+        assert_eq!((tables.non_fungible.as_str(), tables.fungible.as_str()), ("tokens", ""));
+        let message = |variables| read(variables).unwrap_err().to_string();
+        assert!(message(&[("NON_FUNGIBLE_TABLE", "tokens")]).contains("LIMIT_TABLE"));
+        assert!(message(&[("LIMIT_TABLE", "limits")]).contains("NON_FUNGIBLE_TABLE"));
+        assert!(message(&[]).contains(BASE_NAME));
     }
 }

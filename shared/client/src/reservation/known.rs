@@ -68,9 +68,10 @@ impl Known {
         self.state().usable.filter(fresh).map(|of| of.slots)
     }
 
-    /// Returns where the next count starts: the last known bound.
+    /// Returns where the next count starts: the last known bound. After a denial, a count of all tokens is needed anyway.
     pub(super) fn from(&self, limit: u32) -> u32 {
-        self.state().usable.map_or(limit, |of| of.slots.min(limit))
+        let state = self.state();
+        if state.denial.is_some() { 0 } else { state.usable.map_or(limit, |of| of.slots.min(limit)) }
     }
 
     /// Remembers how many slots of a limit are usable.
@@ -87,6 +88,11 @@ impl Known {
     /// Remembers a count that has reached the limit.
     pub(super) fn set_denied(&self, limit: u32, held: u64, elapsed: Duration) {
         self.state().denial = Some(Denial { limit, held, counted_at: elapsed });
+    }
+
+    /// Remembers that a count has not reached the limit.
+    pub(super) fn set_granted(&self) {
+        self.state().denial = None;
     }
 
     /// Chooses at random a slot that the cache does not show as held, and that no other caller of this process tries.

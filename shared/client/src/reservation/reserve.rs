@@ -104,7 +104,7 @@ impl Shared {
         let known = self.known(holder);
         let margin = self.margin_of(limit);
         let mut held = u64::from(limit);
-        let mut usable = self.usable(holder, &known, limit).await?;
+        let (mut usable, mut counted) = self.usable(holder, &known, limit).await?;
         let mut probes = if self.margin.is_some() { 1 } else { probes(limit) };
         for _ in 0..COUNTS {
             let settled = known.settled();
@@ -121,12 +121,16 @@ impl Shared {
                 settled.await;
             }
             let elapsed = self.clock.moment().elapsed;
-            let all = self.count(holder, &known, 0).await?;
+            let all = match counted.take().filter(|counted| counted.from == 0) {
+                Some(all) => all,
+                None => self.count(holder, &known, 0).await?,
+            };
             held = all.held().unwrap_or(held);
             if held + u64::from(margin) >= limit.into() {
                 known.set_denied(limit, held, elapsed);
                 break;
             }
+            known.set_granted();
             (usable, probes) = (all.usable(limit, margin).unwrap_or(0), 1);
         }
         Err(ReservationDenied { held, limit: limit.into() }.into())
@@ -146,28 +150,34 @@ impl Shared {
         }
     }
 
-    /// Returns how many slots may be taken now. Beside Python clients, the count is made for this request.
-    async fn usable(&self, holder: &Holder, known: &Known, limit: u32) -> Result<u32, TableError> {
+    /// Returns how many slots may be taken now, with the count that shows it. Beside Python clients, the count is made for
+    /// this request.
+    async fn usable(
+        &self,
+        holder: &Holder,
+        known: &Known,
+        limit: u32,
+    ) -> Result<(u32, Option<Arc<Occupancy>>), TableError> {
         let elapsed = self.clock.moment().elapsed;
         if self.margin.is_none()
             && let Some(usable) = known.usable(limit, elapsed)
         {
-            return Ok(usable);
+            return Ok((usable, None));
         }
         let margin = self.margin_of(limit);
         let mut from = known.from(limit);
         let mut reads = 0;
-        let usable = loop {
+        let (usable, counted) = loop {
             let occupancy = self.count(holder, known, from).await?;
             if let Some(usable) = occupancy.usable(limit, margin) {
-                break usable;
+                break (usable, occupancy);
             }
             // If the second read does not suffice either, the third one shows all slots.
             reads += 1;
             from = if reads == 1 { occupancy.next_from(limit, margin) } else { 0 };
         };
         known.set_usable(limit, usable, elapsed);
-        Ok(usable)
+        Ok((usable, Some(counted)))
     }
 
     /// Counts the tokens of all clients, and shows the slots from `from` on.
