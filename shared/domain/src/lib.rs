@@ -9,6 +9,7 @@
 //! | [`admission`] | what a shard grants a request at a moment, and the write that takes it |
 //! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: the bucket change in one stream record |
 //! | [`configuration`] | which limits are configured for an entity on a resource |
+//! | [`fungible`] | what a row of fungible tokens grants at a moment, and the write that takes it |
 //! | [`pressure`] | whether a bucket needs more shards, and whether they would help |
 //! | [`rates`] | what a fleet of workers reads and writes together, from their fresh reports |
 //! | [`redrive`] | whether to count a record that was parked or discarded |
@@ -83,6 +84,7 @@ pub mod activity;
 pub mod admission;
 pub mod bucket;
 pub mod configuration;
+pub mod fungible;
 pub mod pressure;
 pub mod rates;
 pub mod redrive;
