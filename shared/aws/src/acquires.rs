@@ -4,7 +4,7 @@
 //! leaves its id in the attribute `#op`. If a response is lost, [`Acquires::find`] reads the item and tells
 //! whether the write happened.
 
-mod outcome;
+pub(crate) mod outcome;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,12 +14,8 @@ use std::{
 
 use aws_sdk_dynamodb::{
     Client,
-    config::retry::RetryConfig,
-    operation::{
-        put_item::PutItemError,
-        update_item::{UpdateItemError, builders::UpdateItemFluentBuilder},
-    },
-    types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure},
+    operation::{put_item::PutItemError, update_item::builders::UpdateItemFluentBuilder},
+    types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
 };
 use tidegate_domain::{
     admission::{Change, Take, WRITE_UNIT},
@@ -158,8 +154,7 @@ pub struct Operation<'o> {
 impl Acquires {
     /// The buckets in `table`.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
-        let once = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
-        Self { client, once: Client::from_conf(once), table: table.into() }
+        Self { once: outcome::without_retries(&client), client, table: table.into() }
     }
 
     /// Takes amounts, in the order of the write's limits, if the stored tokens cover them: one call, as all
@@ -241,7 +236,7 @@ impl Acquires {
             .await;
         match sent {
             Ok(_) => Ok(Written::Applied(bucket_item(item).ok())),
-            Err(error) => judge("PutItem", error, refusal!(PutItemError)),
+            Err(error) => judge("PutItem", error, refusal!(PutItemError), bucket_item),
         }
     }
 
@@ -327,18 +322,7 @@ impl Acquires {
     }
 
     async fn send(&self, key: &BucketKey<'_>, update: UpdateItemFluentBuilder) -> Result<Written, WriteError> {
-        let sent = update
-            .table_name(&self.table)
-            .set_key(Some(item_key(key)))
-            .return_values(ReturnValue::AllNew)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await;
-        match sent {
-            // The write has happened, whatever the item looks like.
-            Ok(output) => Ok(Written::Applied(bucket_item(output.attributes.unwrap_or_default()).ok())),
-            Err(error) => judge("UpdateItem", error, refusal!(UpdateItemError)),
-        }
+        outcome::send(update.table_name(&self.table).set_key(Some(item_key(key))), bucket_item).await
     }
 }
 

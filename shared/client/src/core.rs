@@ -1,12 +1,6 @@
 //! What all parts of a limiter share: the table, the caches, and the tasks that write.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use quick_cache::sync::Cache;
 use tidegate_aws::{acquires::SpeculativeWrite, error::StoreError};
@@ -21,6 +15,7 @@ use crate::{
     clock::{Clock, Moment},
     error::{AcquireError, InvalidRequest, Unavailable},
     names,
+    operation_ids::OperationIds,
     store::Store,
 };
 
@@ -41,8 +36,7 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     known: Cache<Name, Arc<Bucket>>,
     writes: Cache<Vec<Limit<'static>>, Arc<SpeculativeWrite>>,
-    writer: u64,
-    operations: AtomicU64,
+    operations: OperationIds,
     pub(crate) background: Arc<Background>,
 }
 
@@ -76,8 +70,7 @@ impl Core {
             clock,
             known: Cache::new(BUCKETS),
             writes: Cache::new(WRITES),
-            writer: fastrand::u64(..),
-            operations: AtomicU64::new(0),
+            operations: OperationIds::new(),
             background: Background::new(runtime),
         }
     }
@@ -102,7 +95,7 @@ impl Core {
 
     /// Returns an id that no other write has.
     pub(crate) fn operation_id(&self) -> String {
-        format!("{:016x}.{:x}", self.writer, self.operations.fetch_add(1, Ordering::Relaxed))
+        self.operations.next()
     }
 
     pub(crate) fn moment(&self) -> Moment {

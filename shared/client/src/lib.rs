@@ -80,6 +80,7 @@ mod limits;
 mod memory;
 mod metrics;
 mod names;
+mod operation_ids;
 pub mod reservation;
 mod scope;
 mod several;

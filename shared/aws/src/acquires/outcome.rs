@@ -3,23 +3,22 @@
 use std::{error::Error, io::ErrorKind};
 
 use aws_sdk_dynamodb::{
+    Client,
+    config::retry::RetryConfig,
     error::{ProvideErrorMetadata, SdkError},
-    types::ThrottlingReason,
+    operation::update_item::{UpdateItemError, builders::UpdateItemFluentBuilder},
+    types::{ReturnValue, ReturnValuesOnConditionCheckFailure, ThrottlingReason},
 };
 
-use crate::{
-    bucket_item::{BucketItem, bucket_item},
-    dynamodb::Item,
-    error::StoreError,
-};
+use crate::{bucket_item::BucketItem, dynamodb::Item, error::StoreError};
 
 /// The result of a write.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Written {
+pub enum Written<T = BucketItem> {
     /// It happened; the item after it, or `None` if that cannot be read.
-    Applied(Option<BucketItem>),
+    Applied(Option<T>),
     /// A condition failed, so nothing was written. Holds the item, or `None` if the item does not exist.
-    Refused(Option<BucketItem>),
+    Refused(Option<T>),
 }
 
 /// A write that failed, or whose result is unknown.
@@ -70,19 +69,42 @@ pub(super) fn throttled(reasons: &[ThrottlingReason]) -> Refusal {
     Refusal::Throttled { is_hot_partition: reasons.iter().any(|reason| reason.reason() == Some(HOT_PARTITION)) }
 }
 
+/// A client that sends each call once.
+pub(crate) fn without_retries(client: &Client) -> Client {
+    Client::from_conf(client.config().to_builder().retry_config(RetryConfig::disabled()).build())
+}
+
+/// Sends an update of an item, which `read` reads.
+pub(crate) async fn send<T>(
+    update: UpdateItemFluentBuilder,
+    read: fn(Item) -> Result<T, StoreError>,
+) -> Result<Written<T>, WriteError> {
+    let sent = update
+        .return_values(ReturnValue::AllNew)
+        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+        .send()
+        .await;
+    match sent {
+        // The write has happened, whatever the item looks like.
+        Ok(output) => Ok(Written::Applied(read(output.attributes.unwrap_or_default()).ok())),
+        Err(error) => judge("UpdateItem", error, refusal!(UpdateItemError), read),
+    }
+}
+
 /// Judges the error of a write that is sent once.
-pub(super) fn judge<E>(
+pub(super) fn judge<E, T>(
     operation: &'static str,
     error: SdkError<E>,
     refusal: fn(&E) -> Refusal,
-) -> Result<Written, WriteError>
+    read: fn(Item) -> Result<T, StoreError>,
+) -> Result<Written<T>, WriteError>
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
     let kind = match &error {
         SdkError::ServiceError(service) => match refusal(service.err()) {
             Refusal::Condition(item) => {
-                return Ok(Written::Refused(item.map(bucket_item).transpose().map_err(WriteError::NotWritten)?));
+                return Ok(Written::Refused(item.map(read).transpose().map_err(WriteError::NotWritten)?));
             }
             Refusal::Throttled { is_hot_partition } => {
                 return Err(WriteError::Throttled { error: StoreError::from_sdk(operation, error), is_hot_partition });
