@@ -32,6 +32,7 @@
 //! | [`client`] | SDK clients with the retry policy of a function that has a deadline |
 //! | [`slots`] | reservations of clients: slots of the table of non-fungible tokens |
 //! | [`token_limits`] | the limits of the token tables |
+//! | [`token_rows`] | rows of fungible tokens: conditional writes that take and refill |
 //! | [`table`] | creates the bucket table and the token tables, for the embedded services |
 //! | [`clock`] | the time of day |
 //! | [`error`] | what a failed call means: try again, or not |
@@ -83,6 +84,7 @@ pub mod snapshots;
 pub mod stream;
 pub mod table;
 pub mod token_limits;
+pub mod token_rows;
 #[cfg(feature = "functions")]
 pub mod tokens;
 mod transaction;

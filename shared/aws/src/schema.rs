@@ -122,8 +122,12 @@ pub mod tokens {
     pub const LAST_TOKEN: &str = "lastToken";
     /// Ours: the moment up to which accrued tokens are in `tokens`, in epoch **nanoseconds**.
     pub const REFILLED: &str = "#refilled";
+    /// Ours: what `tokens` was after the last write of our clients. The difference is what rate-limiter-py has taken since.
+    pub const LEFT: &str = "#left";
     /// Ours: the id of the last write of our clients.
     pub const OPERATION: &str = "#op";
+    /// The [`LAST_REFILL`] of a row that rate-limiter-py must not refill: 9999-12-31T00:00:00Z.
+    pub const SEALED: i64 = 253_402_214_400_000;
 
     /// Ours: the prefix of a slot's range key. The slot's number follows.
     pub(crate) const SLOT: &str = "#TIDEGATE#slot#";

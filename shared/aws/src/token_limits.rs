@@ -205,7 +205,8 @@ pub(crate) fn token_limit(item: &Item) -> Result<TokenLimit, StoreError> {
     Ok(TokenLimit { tokens: u64::try_from(tokens).unwrap_or(0), window: seconds.map(Duration::from_secs) })
 }
 
-fn corrupt(item: &Item, attribute: &str, value: &str) -> StoreError {
+/// The error for an attribute of an item that is keyed by resource and account.
+pub(crate) fn corrupt(item: &Item, attribute: &str, value: &str) -> StoreError {
     let part = |name: &str| item.get(name).and_then(|value| value.as_s().ok()).cloned().unwrap_or_default();
     StoreError::Corrupt {
         item: format!("{} {}", part(RESOURCE_NAME), part(ACCOUNT_ID)),

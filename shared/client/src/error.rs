@@ -146,6 +146,14 @@ pub enum InvalidRequest {
         /// The amount.
         amount: u64,
     },
+    /// A take of fungible tokens that asks for none.
+    #[error("the take of resource {resource:?} for account {account:?} asks for 0 tokens, expected at least 1")]
+    NoTokens {
+        /// The resource.
+        resource: String,
+        /// The account.
+        account: String,
+    },
 }
 
 /// The table could not be asked, or its response was lost.

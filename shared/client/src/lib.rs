@@ -68,6 +68,7 @@ mod clock;
 mod core;
 mod entities;
 mod error;
+pub mod fungible;
 mod give;
 #[cfg(any(doc, feature = "test-util"))]
 pub mod guide;

@@ -73,10 +73,12 @@ impl LimitCache {
     }
 
     /// Returns the account's own limit, or the resource's default, as it was at most [`LIMIT_LIFETIME`] ago. `None` if
-    /// neither exists.
+    /// neither exists. A limit without a window has the window of the default.
     pub(crate) async fn get(&self, holder: &Holder) -> Result<Option<TokenLimit>, TableError> {
         let default = self.defaults.get(&holder.resource).copied();
-        Ok(self.own(holder).await?.or(default))
+        let with_window =
+            |own: TokenLimit| TokenLimit { window: own.window.or(default.and_then(|of| of.window)), ..own };
+        Ok(self.own(holder).await?.map(with_window).or(default))
     }
 
     async fn own(&self, holder: &Holder) -> Result<Option<TokenLimit>, TableError> {

@@ -1,0 +1,320 @@
+//! Rows of fungible tokens: the call that follows from what was last seen of a row.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::future::try_join;
+use quick_cache::sync::Cache;
+use tidegate_aws::{
+    error::StoreError,
+    token_rows::{Consistency, RowKey, RowOperation, TokenRow, TokenRows, WriteError, Written},
+};
+use tidegate_domain::{
+    fungible::{self, Rate, Refill, Row, Step, Take},
+    time::EpochMillis,
+};
+use tokio::time::{Instant, timeout_at};
+use tracing::Instrument as _;
+
+use super::{
+    Taken,
+    error::{TakeError, TokensDenied},
+};
+use crate::{
+    clock::{Clock, Moment},
+    core::Core,
+    error::{Contended, TableError},
+    operation_ids::OperationIds,
+    token_limits::{Holder, LimitCache},
+};
+
+/// The most rows that a client remembers.
+const CAPACITY: usize = 100_000;
+
+/// How old an image may be that denies a request. Tokens rise only by what accrues, unless Python clients refill the row.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// How often a request is tried while other clients write to the row. Each attempt starts from the row that the last one
+/// returned.
+const ATTEMPTS: u32 = 16;
+
+/// How often a request is tried while the table is busy.
+const BUSY_ATTEMPTS: u32 = 8;
+
+/// The rows of a table.
+pub(super) struct Rows {
+    store: TokenRows,
+    limits: LimitCache,
+    clock: Clock,
+    seals: bool,
+    operations: OperationIds,
+    known: Cache<Holder, Arc<KnownRow>>,
+}
+
+/// What is known of a row.
+#[derive(Default)]
+struct KnownRow {
+    image: Mutex<Option<Image>>,
+    /// Callers that wait for tokens take turns.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// A row as it was last seen. The next write depends on it, so it may be outdated.
+#[derive(Clone)]
+struct Image {
+    /// `None` if the row does not exist.
+    row: Option<Row>,
+    /// As [`Moment::elapsed`].
+    seen_at: Duration,
+}
+
+#[derive(Clone, Copy)]
+enum Write {
+    Take(Take),
+    Refill(Refill),
+}
+
+impl KnownRow {
+    fn image(&self) -> Option<Image> {
+        self.image.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, image: Option<Image>) {
+        *self.image.lock().unwrap_or_else(PoisonError::into_inner) = image;
+    }
+
+    /// Remembers what a write that began at `moment` has returned.
+    fn observe(&self, written: &Result<Written<TokenRow>, WriteError>, moment: Moment) {
+        match written {
+            Ok(Written::Applied(Some(row)) | Written::Refused(Some(row))) => self.set(Some(Image::of(row, moment))),
+            Ok(Written::Refused(None)) => self.set(Some(Image { row: None, seen_at: moment.elapsed })),
+            Ok(Written::Applied(None)) | Err(WriteError::Lost(_)) => self.set(None),
+            Err(WriteError::Throttled { .. } | WriteError::NotWritten(_)) => {}
+        }
+    }
+}
+
+impl Image {
+    fn of(row: &TokenRow, moment: Moment) -> Self {
+        Self { row: row.row.clone(), seen_at: moment.elapsed }
+    }
+}
+
+impl Rows {
+    pub(super) fn new(store: TokenRows, limits: LimitCache, clock: Clock, seals: bool) -> Self {
+        Self { store, limits, clock, seals, operations: OperationIds::new(), known: Cache::new(CAPACITY) }
+    }
+
+    pub(super) fn table(&self) -> &str {
+        self.store.table()
+    }
+
+    /// Takes tokens.
+    pub(super) async fn take(self: &Arc<Self>, holder: &Holder, tokens: u64) -> Result<Taken, TakeError> {
+        let known = self.known(holder);
+        let mut is_fresh = known.image().is_none();
+        let ((limit, rate), _) = try_join(self.rate(holder), self.image(holder, &known)).await?;
+        let mut busy = 0;
+        for _ in 0..ATTEMPTS {
+            let Image { row, seen_at } = self.image(holder, &known).await?;
+            let moment = self.clock.moment();
+            let write = match fungible::decide(row.as_ref(), rate, tokens, moment.now, self.seals) {
+                Step::Take(take) => Write::Take(take),
+                Step::Refill(refill) => Write::Refill(refill),
+                Step::Never => {
+                    let Holder { resource, account } = holder.clone();
+                    return Err(TakeError::Never { tokens, limit, resource, account });
+                }
+                Step::Deny(denial) => {
+                    if is_fresh || moment.elapsed.saturating_sub(seen_at) < RECENT {
+                        return Err(TakeError::Denied(TokensDenied::new(holder, tokens, denial)));
+                    }
+                    known.set(None);
+                    is_fresh = true;
+                    continue;
+                }
+            };
+            is_fresh = true;
+            match self.write(holder, &known, row, write, moment).await {
+                Ok(Written::Applied(row)) => {
+                    let remaining = row.and_then(|row| row.row).map_or(0, |row| row.tokens);
+                    return Ok(Taken { remaining: u64::try_from(remaining).unwrap_or(0) });
+                }
+                Ok(Written::Refused(_)) => {}
+                Err(error) => self.overcome(holder, error, &mut busy).await?,
+            }
+        }
+        Err(self.contended().into())
+    }
+
+    /// Takes tokens, and waits for them until the deadline.
+    pub(super) async fn take_until(
+        self: &Arc<Self>,
+        holder: &Holder,
+        tokens: u64,
+        deadline: Instant,
+    ) -> Result<Taken, TakeError> {
+        let known = self.known(holder);
+        let _turn = timeout_at(deadline, known.turn.lock()).await;
+        loop {
+            let taken = self.take(holder, tokens).await;
+            let Err(TakeError::Denied(denied)) = &taken else { return taken };
+            let wait = denied.retry_after();
+            let is_late = Instant::now().checked_add(wait).is_none_or(|end| end > deadline);
+            if is_late || timeout_at(deadline, self.clock.sleep(wait)).await.is_err() {
+                return taken;
+            }
+        }
+    }
+
+    /// Credits what has accrued.
+    pub(super) async fn refill(self: &Arc<Self>, holder: &Holder) -> Result<(), TakeError> {
+        let rate = match self.rate(holder).await {
+            Err(TakeError::Blocked { .. }) => return Ok(()),
+            found => found?.1,
+        };
+        let known = self.known(holder);
+        known.set(None);
+        let mut busy = 0;
+        for _ in 0..ATTEMPTS {
+            let Image { row, .. } = self.image(holder, &known).await?;
+            let moment = self.clock.moment();
+            let Some(refill) = fungible::refill(row.as_ref(), rate, moment.now, self.seals) else { return Ok(()) };
+            match self.write(holder, &known, row, Write::Refill(refill), moment).await {
+                Ok(Written::Applied(_)) => return Ok(()),
+                // A refill of the same row as before cannot happen twice, so it can be repeated.
+                Ok(Written::Refused(_)) | Err(WriteError::Lost(_)) => {}
+                Err(error) => self.overcome(holder, error, &mut busy).await?,
+            }
+        }
+        Err(self.contended().into())
+    }
+
+    /// Lets Python clients refill the row.
+    pub(super) async fn release(&self, holder: &Holder) -> Result<(), TakeError> {
+        let released = self.store.release(key(holder), self.clock.moment().now).await;
+        self.known(holder).set(None);
+        Ok(released.map_err(|error| self.failed(error))?)
+    }
+
+    /// Returns the limit of an account, in tokens and as a rate.
+    async fn rate(&self, holder: &Holder) -> Result<(u64, Rate), TakeError> {
+        let limit = self.limits.get(holder).await?;
+        let Holder { resource, account } = holder.clone();
+        match limit {
+            None => Err(TakeError::UnknownLimit { resource, account }),
+            Some(limit) if limit.tokens == 0 => Err(TakeError::Blocked { resource, account }),
+            Some(limit) => match limit.window.and_then(|window| Rate::new(limit.tokens, window)) {
+                Some(rate) => Ok((limit.tokens, rate)),
+                None => Err(TakeError::UnknownWindow { resource, account }),
+            },
+        }
+    }
+
+    fn known(&self, holder: &Holder) -> Arc<KnownRow> {
+        let new = || Ok::<_, std::convert::Infallible>(Arc::default());
+        let Ok(known) = self.known.get_or_insert_with(holder, new);
+        known
+    }
+
+    /// Returns the row as it was last seen, or reads it. An outdated row is no harm: each write depends on it, and what it
+    /// denies is not stored either.
+    async fn image(&self, holder: &Holder, known: &KnownRow) -> Result<Image, TakeError> {
+        if let Some(image) = known.image() {
+            return Ok(image);
+        }
+        let seen_at = self.clock.moment().elapsed;
+        let found = self.store.find(key(holder), Consistency::Eventual).await.map_err(|error| self.failed(error))?;
+        let image = Image { row: found.and_then(|found| found.row), seen_at };
+        known.set(Some(image.clone()));
+        Ok(image)
+    }
+
+    /// Writes in a task of its own, so that it is completed if the caller goes away. If the response is lost, reads whether
+    /// the write has happened.
+    async fn write(
+        self: &Arc<Self>,
+        holder: &Holder,
+        known: &Arc<KnownRow>,
+        seen: Option<Row>,
+        write: Write,
+        moment: Moment,
+    ) -> Result<Written<TokenRow>, WriteError> {
+        let (rows, holder, known) = (Arc::clone(self), holder.clone(), Arc::clone(known));
+        let task = async move {
+            let id = rows.operations.next();
+            let mut written = rows.send(&holder, seen.as_ref(), write, &id, moment.now).await;
+            if matches!(written, Err(WriteError::Lost(_)))
+                && let Some(row) = rows.find_written(&holder, &id).await
+            {
+                written = Ok(Written::Applied(Some(row)));
+            }
+            known.observe(&written, moment);
+            written
+        };
+        let written = tokio::spawn(task.in_current_span()).await;
+        written.unwrap_or_else(|error| {
+            Err(WriteError::Lost(StoreError::Unavailable { operation: "UpdateItem", source: Box::new(error) }))
+        })
+    }
+
+    async fn send(
+        &self,
+        holder: &Holder,
+        seen: Option<&Row>,
+        write: Write,
+        id: &str,
+        now: EpochMillis,
+    ) -> Result<Written<TokenRow>, WriteError> {
+        let operation = RowOperation { id, now, seals: self.seals };
+        match write {
+            Write::Take(take) => self.store.take(key(holder), take, operation).await,
+            Write::Refill(refill) => self.store.refill(key(holder), seen, refill, operation).await,
+        }
+    }
+
+    /// Reads the row of a write whose response was lost. Returns it if the write has happened; `None` if it has not, or if
+    /// that cannot be known, because another write has left its id since.
+    async fn find_written(&self, holder: &Holder, id: &str) -> Option<TokenRow> {
+        match self.store.find(key(holder), Consistency::Strong).await {
+            Ok(row) => row.filter(|row| row.operation.as_deref() == Some(id)),
+            Err(error) => {
+                tracing::warn!(%error, "the outcome of a write could not be read");
+                None
+            }
+        }
+    }
+
+    /// Waits if the table is busy. Returns the error of another failure.
+    async fn overcome(&self, holder: &Holder, error: WriteError, busy: &mut u32) -> Result<(), TakeError> {
+        match error {
+            WriteError::Throttled { error, .. } => {
+                *busy += 1;
+                if *busy == BUSY_ATTEMPTS {
+                    return Err(self.failed(error).into());
+                }
+                tokio::time::sleep(Core::backoff(*busy)).await;
+                Ok(())
+            }
+            WriteError::NotWritten(error) => Err(self.failed(error).into()),
+            WriteError::Lost(error) => {
+                let Holder { resource, account } = holder.clone();
+                Err(TakeError::Lost { resource, account, error: self.failed(error) })
+            }
+        }
+    }
+
+    fn failed(&self, error: StoreError) -> TableError {
+        TableError::new(self.table(), error)
+    }
+
+    fn contended(&self) -> TableError {
+        self.failed(StoreError::Unavailable { operation: "UpdateItem", source: Box::new(Contended(ATTEMPTS)) })
+    }
+}
+
+fn key(holder: &Holder) -> RowKey<'_> {
+    RowKey { resource: &holder.resource, account: &holder.account }
+}
