@@ -2,6 +2,7 @@
 
 pub mod aggregator;
 pub mod client;
+pub mod fungible;
 pub mod keeper;
 pub mod metered;
 pub mod python;

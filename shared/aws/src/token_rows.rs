@@ -42,7 +42,7 @@ pub struct RowKey<'k> {
 /// A row as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRow {
-    /// `None` if the item has no tokens yet, as a row that does not exist.
+    /// `None` if the item has no tokens. Then it counts as missing.
     pub row: Option<Row>,
     /// The id that the last write of our clients left.
     pub operation: Option<String>,

@@ -157,7 +157,7 @@ impl Fungible {
     ///
     /// # Errors
     /// [`TakeError::UnknownLimit`] or [`TakeError::UnknownWindow`] without a limit, [`TakeError::Invalid`] for wrong
-    /// names, and [`TakeError::Table`] if a call fails.
+    /// names, and [`TakeError::Table`] if a call fails. After an error, the call can be repeated.
     pub async fn refill(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> Result<(), TakeError> {
         self.rows.refill(&Holder::checked(resource.as_ref(), account.as_ref())?).await
     }

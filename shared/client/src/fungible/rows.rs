@@ -184,8 +184,9 @@ impl Rows {
             let Some(refill) = fungible::refill(row.as_ref(), rate, moment.now, self.seals) else { return Ok(()) };
             match self.write(holder, &known, row, Write::Refill(refill), moment).await {
                 Ok(Written::Applied(_)) => return Ok(()),
-                // A refill of the same row as before cannot happen twice, so it can be repeated.
-                Ok(Written::Refused(_)) | Err(WriteError::Lost(_)) => {}
+                Ok(Written::Refused(_)) => {}
+                // It takes nothing, and cannot happen twice, so the caller can repeat it.
+                Err(WriteError::Lost(error)) => return Err(self.failed(error).into()),
                 Err(error) => self.overcome(holder, error, &mut busy).await?,
             }
         }
@@ -219,8 +220,8 @@ impl Rows {
         known
     }
 
-    /// Returns the row as it was last seen, or reads it. An outdated row is no harm: each write depends on it, and what it
-    /// denies is not stored either.
+    /// Returns the row as it was last seen, or reads it. It may be outdated: a write depends on the row, and tokens rise only
+    /// by what accrues, so an older row denies nothing that a newer one grants.
     async fn image(&self, holder: &Holder, known: &KnownRow) -> Result<Image, TakeError> {
         if let Some(image) = known.image() {
             return Ok(image);
