@@ -38,7 +38,7 @@ const BASE: &str = "prod";
 pub struct FungibleScene {
     /// The tables, undisturbed.
     pub services: Services,
-    /// Counts the calls of the clients at [`endpoint`](Self::endpoint).
+    /// Counts the calls of all clients.
     pub gateway: Gateway,
     /// The client's connection to the tables.
     pub http: FaultyHttp,

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
 mod examples;
-mod histories;
+mod random_calls;
 mod reference;
 mod world;
 
