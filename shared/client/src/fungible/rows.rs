@@ -196,7 +196,6 @@ impl Rows {
     /// Lets Python clients refill the row.
     pub(super) async fn release(&self, holder: &Holder) -> Result<(), TakeError> {
         let released = self.store.release(key(holder), self.clock.moment().now).await;
-        self.known(holder).set(None);
         Ok(released.map_err(|error| self.failed(error))?)
     }
 
