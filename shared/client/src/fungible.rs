@@ -29,7 +29,7 @@
 //! # What a take guarantees
 //!
 //! - While only this crate's clients use a row, they take at most `limit + elapsed * limit / window` tokens in any
-//!   period, as far as their clocks agree. Nothing else is lost: a take is denied only if the bucket lacks the tokens.
+//!   period, as far as their clocks agree. A take is denied only if the bucket lacks the tokens.
 //! - A take is charged at most once. If its response is lost, the client reads the row. If it cannot find out whether the
 //!   charge happened, the take fails with [`TakeError::Lost`], and the charge counts as done.
 //! - If a caller is cancelled, its write is completed, and the charge stays. Tokens cannot be given back.

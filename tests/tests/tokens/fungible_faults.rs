@@ -172,9 +172,14 @@ async fn what_an_operator_must_correct_is_named() -> anyhow::Result<()> {
     let no_rows = missing(TokenTables { fungible: "none-tokens".to_owned(), ..TokenTables::of("prod") });
     check(&no_rows, &format!("table \"none-tokens\": {impossible}")).await;
 
+    disturb(&scene, Fault::AccessDenied, usize::MAX);
+    let denied = "table \"prod-fungible-tokens\": UpdateItem is not possible: the table or a permission is missing: ";
+    check(&scene.fungible, denied).await;
+    assert_eq!(scene.row().await?, None);
+
     scene.put_row(&[(TOKENS, text("ten"))]).await?;
     let malformed =
         "table \"prod-fungible-tokens\": attribute tokens of emr-api 123456789012 has the invalid value S(\"ten\")";
-    check(&scene.fungible, malformed).await;
+    check(&scene.another(), malformed).await;
     Ok(())
 }

@@ -99,6 +99,8 @@ pub enum Fault {
     DroppedAfter,
     /// There is no answer; the service does not see the call.
     Hang,
+    /// 400, `AccessDeniedException`: a permission is missing. Nothing was written. Only a hook picks it.
+    AccessDenied,
 }
 
 impl Fault {
@@ -172,7 +174,7 @@ impl FaultCounts {
             Fault::InternalAfter => &mut self.internal_after,
             Fault::DroppedBefore => &mut self.dropped_before,
             Fault::DroppedAfter => &mut self.dropped_after,
-            Fault::Hang => return,
+            Fault::Hang | Fault::AccessDenied => return,
         } += 1;
     }
 }

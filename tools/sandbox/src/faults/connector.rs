@@ -312,6 +312,11 @@ impl Faults {
                 "com.amazonaws.dynamodb.v20120810#TransactionConflictException",
                 "Transaction is ongoing for the item",
             ),
+            (Fault::AccessDenied, _) => error(
+                StatusCode::BAD_REQUEST,
+                "com.amazon.coral.service#AccessDeniedException",
+                "User is not authorized to perform the operation on the resource",
+            ),
             (Fault::InternalBefore | Fault::InternalAfter, _) => error(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "com.amazonaws.dynamodb.v20120810#InternalServerError",
