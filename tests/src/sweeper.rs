@@ -7,7 +7,8 @@ use tidegate_aws::{
     client,
     emr::Clusters,
     schema::tokens::{ACCOUNT_ID, EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID, RESOURCE_NAME},
-    table::{self, TokenTables},
+    table,
+    token_tables::TokenTables,
     tokens::Tokens,
 };
 use tidegate_domain::sweep::{Token, TokenKey};

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tidegate_aws::{
     clock,
     schema::tokens::{EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID},
-    table::{self, TokenTables},
+    table,
+    token_tables::TokenTables,
 };
 use tidegate_sandbox::{
     process::{Binary, Process},

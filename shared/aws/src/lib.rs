@@ -33,6 +33,7 @@
 //! | [`slots`] | reservations of clients: slots of the table of non-fungible tokens |
 //! | [`token_limits`] | the limits of the token tables |
 //! | [`token_rows`] | rows of fungible tokens: conditional writes that take and refill |
+//! | [`token_tables`] | the names of the token tables |
 //! | [`table`] | creates the bucket table and the token tables, for the embedded services |
 //! | [`clock`] | the time of day |
 //! | [`error`] | what a failed call means: try again, or not |
@@ -85,6 +86,7 @@ pub mod stream;
 pub mod table;
 pub mod token_limits;
 pub mod token_rows;
+pub mod token_tables;
 #[cfg(feature = "functions")]
 pub mod tokens;
 mod transaction;

@@ -31,11 +31,12 @@ impl Background {
     pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         self.running.fetch_add(1, Ordering::Relaxed);
         let running = Running(Arc::clone(self));
-        // An async block around the task would hold it twice.
+        // An async block would store the task twice and double its size.
         self.runtime.spawn(task.inspect(move |()| drop(running)));
     }
 
-    /// Starts a task that writes, at once, and returns a future of its result. If that is dropped, so is the result.
+    /// Starts a task that writes, at once, and returns a future of its result. Dropping the future drops the result. The task
+    /// continues.
     pub(crate) fn run<T: Send + 'static>(
         self: &Arc<Self>,
         task: impl Future<Output = T> + Send + 'static,

@@ -76,10 +76,11 @@ use std::{collections::BTreeMap, fmt, future::IntoFuture, sync::Arc, time::Durat
 use aws_sdk_dynamodb::Client;
 use futures::future::BoxFuture;
 use tidegate_aws::{
-    table::TokenTables,
     token_limits::{TokenLimit, TokenLimits},
     token_rows::TokenRows,
+    token_tables::TokenTables,
 };
+use tidegate_domain::token_limits::LimitKey;
 use tokio::time::Instant;
 
 pub use self::error::{TakeError, TokensDenied};
@@ -87,8 +88,8 @@ use self::rows::Rows;
 use crate::{
     clock::Clock,
     error::InvalidRequest,
+    limit_cache::{LimitCache, checked_key},
     limiter::with_timeouts,
-    token_limits::{Holder, LimitCache},
 };
 
 /// Takes fungible tokens. Cheap to clone: all clones share their caches.
@@ -116,7 +117,7 @@ pub struct FungibleBuilder {
 pub struct TakeBuilder {
     fungible: Fungible,
     /// A mistake is reported when the request is awaited.
-    holder: Result<Holder, InvalidRequest>,
+    key: Result<LimitKey, InvalidRequest>,
     tokens: u64,
     deadline: Option<Instant>,
 }
@@ -146,8 +147,8 @@ impl Fungible {
     /// # Errors
     /// When it is awaited: [`TakeError::Denied`] if there are too few tokens now, and the other variants.
     pub fn take(&self, resource: impl AsRef<str>, account: impl AsRef<str>, tokens: u64) -> TakeBuilder {
-        let holder = Holder::checked(resource.as_ref(), account.as_ref());
-        TakeBuilder { fungible: self.clone(), holder, tokens, deadline: None }
+        let key = checked_key(resource.as_ref(), account.as_ref());
+        TakeBuilder { fungible: self.clone(), key, tokens, deadline: None }
     }
 
     /// Credits what has accrued, and takes nothing. It creates a missing row. If nothing changes, it writes nothing.
@@ -159,7 +160,7 @@ impl Fungible {
     /// [`TakeError::UnknownLimit`] or [`TakeError::UnknownWindow`] without a limit, [`TakeError::Invalid`] for wrong
     /// names, and [`TakeError::Table`] if a call fails. After an error, the call can be repeated.
     pub async fn refill(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> Result<(), TakeError> {
-        self.rows.refill(&Holder::checked(resource.as_ref(), account.as_ref())?).await
+        self.rows.refill(&checked_key(resource.as_ref(), account.as_ref())?).await
     }
 
     /// Lets Python clients refill a row again, and removes this crate's attributes from it. A row without them stays as it
@@ -171,7 +172,7 @@ impl Fungible {
     /// # Errors
     /// [`TakeError::Invalid`] for wrong names, and [`TakeError::Table`] if the call fails.
     pub async fn release_refill(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> Result<(), TakeError> {
-        self.rows.release(&Holder::checked(resource.as_ref(), account.as_ref())?).await
+        self.rows.release(&checked_key(resource.as_ref(), account.as_ref())?).await
     }
 }
 
@@ -227,15 +228,15 @@ impl IntoFuture for TakeBuilder {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { fungible, holder, tokens, deadline } = self;
-            let holder = holder?;
+            let Self { fungible, key, tokens, deadline } = self;
+            let key = key?;
             if tokens == 0 {
-                let Holder { resource, account } = holder;
+                let LimitKey { resource, account } = key;
                 return Err(InvalidRequest::NoTokens { resource, account }.into());
             }
             match deadline {
-                None => fungible.rows.take(&holder, tokens).await,
-                Some(deadline) => fungible.rows.take_until(&holder, tokens, deadline).await,
+                None => fungible.rows.take(&key, tokens).await,
+                Some(deadline) => fungible.rows.take_until(&key, tokens, deadline).await,
             }
         })
     }

@@ -75,6 +75,7 @@ pub mod guide;
 mod lane;
 mod lease;
 mod limit;
+mod limit_cache;
 mod limiter;
 mod limits;
 #[cfg(feature = "test-util")]
@@ -90,7 +91,6 @@ mod shared_call;
 mod store;
 mod switches;
 mod terms;
-mod token_limits;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod usage;
@@ -114,5 +114,5 @@ pub use self::{
     scope::Scope,
     usage::{Usage, UsageSnapshot, UsageSummary},
 };
-pub use tidegate_aws::table::{MissingName, TokenTables};
+pub use tidegate_aws::token_tables::{MissingName, TokenTables};
 pub use tidegate_domain::window::Window;

@@ -34,7 +34,7 @@ pub(crate) fn reserved(reserved: &Result<Reservation, ReserveError>) {
         Ok(_) => "granted",
         Err(ReserveError::Denied(_)) => "denied",
         Err(ReserveError::Blocked { .. }) => "blocked",
-        Err(ReserveError::Table(_)) => "unavailable",
+        Err(ReserveError::Table(_) | ReserveError::TimedOut) => "unavailable",
         Err(_) => "error",
     };
     count("tidegate_reservations_total", &[("outcome", outcome)], 1);

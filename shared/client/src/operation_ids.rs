@@ -1,6 +1,9 @@
 //! Ids of writes. A write leaves its id in the item, which tells whether it happened if its response is lost.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 /// The ids of one client.
 pub(crate) struct OperationIds {
@@ -10,11 +13,17 @@ pub(crate) struct OperationIds {
 
 impl OperationIds {
     pub(crate) fn new() -> Self {
-        Self { writer: fastrand::u64(..), operations: AtomicU64::new(0) }
+        Self { writer: random_u64(), operations: AtomicU64::new(0) }
     }
 
     /// Returns an id that no other write has.
     pub(crate) fn next(&self) -> String {
         format!("{:016x}.{:x}", self.writer, self.operations.fetch_add(1, Ordering::Relaxed))
     }
+}
+
+/// Returns a random number that the operating system's randomness is part of. The generator of `fastrand` starts from the
+/// time since boot, which may be equal on two small machines.
+pub(crate) fn random_u64() -> u64 {
+    RandomState::new().hash_one(0)
 }

@@ -59,8 +59,8 @@
 //! Use a global table in one region only: writes in two regions can take the same slot.
 
 mod error;
-mod known;
 mod reserve;
+mod slot_cache;
 mod token;
 
 use std::{
@@ -75,9 +75,10 @@ use aws_sdk_dynamodb::Client;
 use futures::future::BoxFuture;
 use tidegate_aws::{
     slots::{HeldToken, Slots},
-    table::TokenTables,
     token_limits::{TokenLimit, TokenLimits},
+    token_tables::TokenTables,
 };
+use tidegate_domain::token_limits::LimitKey;
 use tokio::runtime::Handle;
 
 use self::reserve::Shared;
@@ -88,9 +89,9 @@ pub use self::{
 use crate::{
     clock::Clock,
     error::{InvalidRequest, TableError},
+    limit_cache::{LimitCache, checked_key},
     limiter::with_timeouts,
     metrics,
-    token_limits::{Holder, LimitCache},
 };
 
 /// The longest owner that is stored, in bytes: each read of a slot pays for it.
@@ -122,7 +123,7 @@ pub struct ReservationsBuilder {
 #[derive(Clone)]
 pub struct Reserve {
     shared: Arc<Shared>,
-    holder: Result<Holder, InvalidRequest>,
+    key: Result<LimitKey, InvalidRequest>,
     deadline: Option<tokio::time::Instant>,
 }
 
@@ -159,8 +160,8 @@ impl Reservations {
     ///
     /// Dropping the future frees a token that it took.
     pub fn reserve(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> Reserve {
-        let holder = Holder::checked(resource.as_ref(), account.as_ref());
-        Reserve { shared: Arc::clone(&self.shared), holder, deadline: None }
+        let key = checked_key(resource.as_ref(), account.as_ref());
+        Reserve { shared: Arc::clone(&self.shared), key, deadline: None }
     }
 
     /// Lists the tokens that an account holds, those of Python clients included.
@@ -168,8 +169,8 @@ impl Reservations {
     /// # Errors
     /// [`ReserveError::Invalid`] for a wrong name, [`ReserveError::Table`] if the table cannot be read.
     pub async fn list(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> Result<Vec<Held>, ReserveError> {
-        let holder = Holder::checked(resource.as_ref(), account.as_ref())?;
-        let tokens = self.shared.list(&holder).await?;
+        let key = checked_key(resource.as_ref(), account.as_ref())?;
+        let tokens = self.shared.list(&key).await?;
         Ok(tokens.into_iter().map(Held::from).collect())
     }
 
@@ -184,7 +185,7 @@ impl Reservations {
         account: impl AsRef<str>,
         id: impl AsRef<str>,
     ) -> Result<Token, InvalidRequest> {
-        Token::find(&self.shared, Holder::checked(resource.as_ref(), account.as_ref())?, id.as_ref())
+        Token::find(&self.shared, checked_key(resource.as_ref(), account.as_ref())?, id.as_ref())
     }
 
     /// Waits until no write is running, such as those of dropped reservations and cancelled calls.
@@ -255,8 +256,8 @@ impl Reserve {
     /// If all tokens are held, tries again until the deadline, which is Tokio's [`Instant`](tokio::time::Instant). Without a
     /// deadline, the request is denied at once.
     ///
-    /// It tries again after 0.1 to 5 seconds, longer each time. Callers that wait in one process share their denials for a
-    /// second. They do not stand in line. An error of the table ends the wait. If the table has not answered at the
+    /// It waits 0.05 to 5 seconds between attempts, longer each time. Callers that wait in one process share their denials
+    /// for a second. They are not served in order. An error of the table ends the wait. If the table has not answered at the
     /// deadline, the result is [`ReserveError::TimedOut`].
     pub fn until(mut self, deadline: tokio::time::Instant) -> Self {
         self.deadline = Some(deadline);
@@ -270,9 +271,9 @@ impl IntoFuture for Reserve {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { shared, holder, deadline } = self;
-            let reserved = match holder {
-                Ok(holder) => shared.reserve_until(&holder, deadline).await,
+            let Self { shared, key, deadline } = self;
+            let reserved = match key {
+                Ok(key) => shared.reserve_until(&key, deadline).await,
                 Err(error) => Err(error.into()),
             };
             metrics::reserved(&reserved);
@@ -299,8 +300,8 @@ fn time(seconds: i64) -> SystemTime {
 }
 
 impl Shared {
-    async fn list(&self, holder: &Holder) -> Result<Vec<HeldToken>, TableError> {
-        let listed = self.slots.list(reserve::coordinate(holder), self.clock.moment().now).await;
+    async fn list(&self, key: &LimitKey) -> Result<Vec<HeldToken>, TableError> {
+        let listed = self.slots.list(reserve::coordinate(key), self.clock.moment().now).await;
         listed.map_err(|error| TableError::new(self.slots.table(), error))
     }
 }
@@ -313,9 +314,6 @@ impl fmt::Debug for Reservations {
 
 impl fmt::Debug for Reserve {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reserve")
-            .field("holder", &self.holder)
-            .field("deadline", &self.deadline)
-            .finish_non_exhaustive()
+        f.debug_struct("Reserve").field("key", &self.key).field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }

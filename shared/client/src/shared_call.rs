@@ -19,8 +19,9 @@ impl<T> Default for SharedCall<T> {
 }
 
 impl<T: Clone> SharedCall<T> {
-    /// Makes the call, or returns the result of a call of another caller that began after this function was called, if it
-    /// is enough. An error is shared, too: the callers that wait do not repeat a call that has just timed out.
+    /// Returns the result of a call that began after this function was called. Shares another caller's result if `is_enough`
+    /// accepts it, and makes the call otherwise. Errors are shared, too: callers that wait do not repeat a call that has just
+    /// timed out.
     pub(crate) async fn get(&self, is_enough: impl Fn(&T) -> bool, call: impl Future<Output = T>) -> T {
         let first = self.begun.load(Ordering::Acquire);
         let mut last = self.last.lock().await;

@@ -10,8 +10,12 @@ use std::{collections::BTreeMap, time::Duration};
 /// The lifetime of a reservation that is not bound to a resource, as in rate-limiter-py.
 pub const RESERVED: Duration = Duration::from_mins(5);
 
-/// How far in the past the expiry of a freed slot lies. A client whose clock is behind does not count the slot.
+/// The age of the expiry of a freed slot. It exceeds any difference of clocks, so no client counts the slot.
 pub const FREED: Duration = Duration::from_hours(1);
+
+/// How long a write may take, with all attempts. A slot that expires within this time is not bound or renewed: a late
+/// attempt would make it live again, after a Python client has counted it as free.
+pub const LONGEST_WRITE: Duration = Duration::from_secs(10);
 
 /// The highest limit that slots can have.
 pub const HIGHEST_LIMIT: u32 = 1_000_000;
@@ -28,8 +32,8 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
-    /// Returns a bound. If every free slot below it is taken, at most `limit - margin` tokens are held. `None` if the bound
-    /// depends on slots below `from`.
+    /// Returns a bound. Taking every free slot below it never raises the number of held tokens above `limit - margin`. `None`
+    /// if the bound depends on slots below `from`.
     ///
     /// The number of free slots below the bound is the number of tokens that can still be taken. Two clients that read the
     /// same occupancy cannot take the same slot, so they stay within the limit together.

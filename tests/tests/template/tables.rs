@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Context as _;
 use aws_sdk_dynamodb::types::{KeySchemaElement, Projection, ProjectionType, StreamViewType};
 use serde_json::{Value, json};
-use tidegate_aws::table::{self, TokenTables};
+use tidegate_aws::{table, token_tables::TokenTables};
 use tidegate_sandbox::services::Services;
 
 use crate::stack::{NAME, Stack};

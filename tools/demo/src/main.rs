@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use tidegate_aws::table::{self, TokenTables};
+use tidegate_aws::{table, token_tables::TokenTables};
 use tidegate_sandbox::{
     s3::{self, EmbeddedS3, workers::Workers},
     services::Services,

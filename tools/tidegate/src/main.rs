@@ -3,7 +3,7 @@
 use std::{io, process::ExitCode};
 
 use anyhow::Context as _;
-use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind, parser::ValueSource};
 use clap_complete::Shell;
 use tidegate_command::{
     audit, bucket,
@@ -87,10 +87,15 @@ struct InNamespaceWith<O: clap::Args> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Cli { table, endpoint, json, command } = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let Cli { table, endpoint, json, command } = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let Command::Completions { shell } = command {
         clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut io::stdout());
         return ExitCode::SUCCESS;
+    }
+    if matches!(command, Command::Tokens { .. }) && matches.value_source("table") == Some(ValueSource::CommandLine) {
+        let message = "--table is the bucket table: name the token tables by --base or by variables";
+        Cli::command().error(ErrorKind::ArgumentConflict, message).exit();
     }
     let named = match &command {
         Command::Tokens { action } => action.table().map(|table| (table, tokens::NAMED_BY)),

@@ -15,8 +15,8 @@ use clap::builder::NonEmptyStringValueParser;
 use tidegate_aws::{
     concurrent::concurrently,
     error::StoreError,
-    table::TokenTables,
     token_limits::{SeenRows, TokenLimits, WriteOutcome},
+    token_tables::TokenTables,
 };
 use tidegate_domain::token_limits::{Action as RowAction, Change, LimitKey, plan};
 
@@ -62,7 +62,9 @@ A row that is equal to the file is not written. Each write depends on the row as
 changes meanwhile is a conflict: it stays as it is, the exit code is 1, and the same command can be run again.
 
 Variables: LIMIT_TABLE and LIMIT_SERVICE_INDEX name the table and its index; without them, LIMITER_TABLES_BASE_NAME is
-their base name. --table, the bucket table, is not used.";
+their base name.
+
+The report is printed when the rows are written. Run with --dry-run to see it before.";
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Apply {
@@ -100,7 +102,7 @@ impl Action {
 }
 
 impl Apply {
-    /// Applies the file and prints a report. Returns the exit code: 0 if all is done, 1 if a row was changed meanwhile.
+    /// Applies the file and prints a report. Returns the exit code: 0, or 1 if there is a conflict.
     async fn run(self, connection: &Connection) -> anyhow::Result<u8> {
         let file = File::read(&self.file)?;
         for warning in &file.warnings {
@@ -114,6 +116,9 @@ impl Apply {
         }
         let seen = store.rows(&keys).await.with_context(|| format!("table {:?} cannot be read", store.table()))?;
         let changes = plan(&seen.limits(), &file.limits, service.as_deref(), self.prune);
+        for change in &changes {
+            warn_of(change);
+        }
         let is_set = |change: &&Change| matches!(change.action, RowAction::Set(_));
         let unchanged = file.limits.len() - changes.iter().filter(is_set).count();
         let (statuses, error) =
@@ -127,7 +132,10 @@ impl Apply {
             eprintln!("another writer has changed {conflicts} {rows} meanwhile: run the same command again");
         }
         match error {
-            Some(error) => Err(error).context("not all rows are written: run the same command again"),
+            Some(error) if error.is_retryable() => {
+                Err(error).context("not all rows are written: run the same command again")
+            }
+            Some(error) => Err(error).context("not all rows are written: correct this, and run the same command again"),
             None => Ok(u8::from(conflicts > 0)),
         }
     }
@@ -192,4 +200,21 @@ async fn write(store: &TokenLimits, seen: &SeenRows, changes: &[Change]) -> (Vec
         })
     });
     (statuses.collect(), first)
+}
+
+/// Warns of a change that may be a mistake.
+fn warn_of(Change { key: LimitKey { resource, account }, before, action }: &Change) {
+    let (Some(before), RowAction::Set(after)) = (before, action) else { return };
+    if before.window_seconds.is_some_and(|window| window > 0) && after.window_seconds == Some(0) {
+        eprintln!(
+            "warning: account {account:?} on resource {resource:?} loses its window: rate-limiter-py cannot take fungible \
+             tokens without one"
+        );
+    }
+    if before.service.is_some() && before.service != after.service {
+        eprintln!(
+            "warning: account {account:?} on resource {resource:?} belongs to service {:?} no more",
+            before.service.as_deref().unwrap_or_default()
+        );
+    }
 }

@@ -2,12 +2,9 @@
 
 use std::{fmt, time::Duration};
 
-use tidegate_domain::fungible::Denial;
+use tidegate_domain::{fungible::Denial, token_limits::LimitKey};
 
-use crate::{
-    error::{InvalidRequest, TableError},
-    token_limits::Holder,
-};
+use crate::error::{InvalidRequest, TableError};
 
 /// Why a take or a refill of fungible tokens failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -87,7 +84,7 @@ pub struct TokensDenied {
 }
 
 impl TokensDenied {
-    pub(super) fn new(Holder { resource, account }: &Holder, requested: u64, denial: Denial) -> Self {
+    pub(super) fn new(LimitKey { resource, account }: &LimitKey, requested: u64, denial: Denial) -> Self {
         Self { resource: resource.clone(), account: account.clone(), requested, denial }
     }
 

@@ -14,6 +14,7 @@ use tidegate_aws::{
 use tidegate_domain::{
     fungible::{self, Rate, Refill, Row, Step, Take},
     time::EpochMillis,
+    token_limits::LimitKey,
 };
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument as _;
@@ -26,8 +27,8 @@ use crate::{
     clock::{Clock, Moment},
     core::Core,
     error::{Contended, TableError},
+    limit_cache::LimitCache,
     operation_ids::OperationIds,
-    token_limits::{Holder, LimitCache},
 };
 
 /// The most rows that a client remembers.
@@ -50,7 +51,7 @@ pub(super) struct Rows {
     clock: Clock,
     seals: bool,
     operations: OperationIds,
-    known: Cache<Holder, Arc<KnownRow>>,
+    known: Cache<LimitKey, Arc<KnownRow>>,
 }
 
 /// What is known of a row.
@@ -112,24 +113,24 @@ impl Rows {
     }
 
     /// Takes tokens.
-    pub(super) async fn take(self: &Arc<Self>, holder: &Holder, tokens: u64) -> Result<Taken, TakeError> {
-        let known = self.known(holder);
+    pub(super) async fn take(self: &Arc<Self>, key: &LimitKey, tokens: u64) -> Result<Taken, TakeError> {
+        let known = self.known(key);
         let mut is_fresh = known.image().is_none();
-        let ((limit, rate), _) = try_join(self.rate(holder), self.image(holder, &known)).await?;
+        let ((limit, rate), _) = try_join(self.rate(key), self.image(key, &known)).await?;
         let mut busy = 0;
         for _ in 0..ATTEMPTS {
-            let Image { row, seen_at } = self.image(holder, &known).await?;
+            let Image { row, seen_at } = self.image(key, &known).await?;
             let moment = self.clock.moment();
             let write = match fungible::decide(row.as_ref(), rate, tokens, moment.now, self.seals) {
                 Step::Take(take) => Write::Take(take),
                 Step::Refill(refill) => Write::Refill(refill),
                 Step::Never => {
-                    let Holder { resource, account } = holder.clone();
+                    let LimitKey { resource, account } = key.clone();
                     return Err(TakeError::Never { tokens, limit, resource, account });
                 }
                 Step::Deny(denial) => {
                     if is_fresh || moment.elapsed.saturating_sub(seen_at) < RECENT {
-                        return Err(TakeError::Denied(TokensDenied::new(holder, tokens, denial)));
+                        return Err(TakeError::Denied(TokensDenied::new(key, tokens, denial)));
                     }
                     known.set(None);
                     is_fresh = true;
@@ -137,13 +138,13 @@ impl Rows {
                 }
             };
             is_fresh = true;
-            match self.write(holder, &known, row, write, moment).await {
+            match self.write(key, &known, row, write, moment).await {
                 Ok(Written::Applied(row)) => {
                     let remaining = row.and_then(|row| row.row).map_or(0, |row| row.tokens);
                     return Ok(Taken { remaining: u64::try_from(remaining).unwrap_or(0) });
                 }
                 Ok(Written::Refused(_)) => {}
-                Err(error) => self.overcome(holder, error, &mut busy).await?,
+                Err(error) => self.overcome(key, error, &mut busy).await?,
             }
         }
         Err(self.contended().into())
@@ -152,14 +153,14 @@ impl Rows {
     /// Takes tokens, and waits for them until the deadline.
     pub(super) async fn take_until(
         self: &Arc<Self>,
-        holder: &Holder,
+        key: &LimitKey,
         tokens: u64,
         deadline: Instant,
     ) -> Result<Taken, TakeError> {
-        let known = self.known(holder);
+        let known = self.known(key);
         let _turn = timeout_at(deadline, known.turn.lock()).await;
         loop {
-            let taken = self.take(holder, tokens).await;
+            let taken = self.take(key, tokens).await;
             let Err(TakeError::Denied(denied)) = &taken else { return taken };
             let wait = denied.retry_after();
             let is_late = Instant::now().checked_add(wait).is_none_or(|end| end > deadline);
@@ -170,39 +171,39 @@ impl Rows {
     }
 
     /// Credits what has accrued.
-    pub(super) async fn refill(self: &Arc<Self>, holder: &Holder) -> Result<(), TakeError> {
-        let rate = match self.rate(holder).await {
+    pub(super) async fn refill(self: &Arc<Self>, key: &LimitKey) -> Result<(), TakeError> {
+        let rate = match self.rate(key).await {
             Err(TakeError::Blocked { .. }) => return Ok(()),
             found => found?.1,
         };
-        let known = self.known(holder);
+        let known = self.known(key);
         known.set(None);
         let mut busy = 0;
         for _ in 0..ATTEMPTS {
-            let Image { row, .. } = self.image(holder, &known).await?;
+            let Image { row, .. } = self.image(key, &known).await?;
             let moment = self.clock.moment();
             let Some(refill) = fungible::refill(row.as_ref(), rate, moment.now, self.seals) else { return Ok(()) };
-            match self.write(holder, &known, row, Write::Refill(refill), moment).await {
+            match self.write(key, &known, row, Write::Refill(refill), moment).await {
                 Ok(Written::Applied(_)) => return Ok(()),
                 Ok(Written::Refused(_)) => {}
                 // It takes nothing, and cannot happen twice, so the caller can repeat it.
                 Err(WriteError::Lost(error)) => return Err(self.failed(error).into()),
-                Err(error) => self.overcome(holder, error, &mut busy).await?,
+                Err(error) => self.overcome(key, error, &mut busy).await?,
             }
         }
         Err(self.contended().into())
     }
 
     /// Lets Python clients refill the row.
-    pub(super) async fn release(&self, holder: &Holder) -> Result<(), TakeError> {
-        let released = self.store.release(key(holder), self.clock.moment().now).await;
+    pub(super) async fn release(&self, key: &LimitKey) -> Result<(), TakeError> {
+        let released = self.store.release(row_key(key), self.clock.moment().now).await;
         Ok(released.map_err(|error| self.failed(error))?)
     }
 
     /// Returns the limit of an account, in tokens and as a rate.
-    async fn rate(&self, holder: &Holder) -> Result<(u64, Rate), TakeError> {
-        let limit = self.limits.get(holder).await?;
-        let Holder { resource, account } = holder.clone();
+    async fn rate(&self, key: &LimitKey) -> Result<(u64, Rate), TakeError> {
+        let limit = self.limits.get(key).await?;
+        let LimitKey { resource, account } = key.clone();
         match limit {
             None => Err(TakeError::UnknownLimit { resource, account }),
             Some(limit) if limit.tokens == 0 => Err(TakeError::Blocked { resource, account }),
@@ -213,20 +214,20 @@ impl Rows {
         }
     }
 
-    fn known(&self, holder: &Holder) -> Arc<KnownRow> {
+    fn known(&self, key: &LimitKey) -> Arc<KnownRow> {
         let new = || Ok::<_, std::convert::Infallible>(Arc::default());
-        let Ok(known) = self.known.get_or_insert_with(holder, new);
+        let Ok(known) = self.known.get_or_insert_with(key, new);
         known
     }
 
     /// Returns the row as it was last seen, or reads it. It may be outdated: a write depends on the row, and tokens rise only
     /// by what accrues, so an older row denies nothing that a newer one grants.
-    async fn image(&self, holder: &Holder, known: &KnownRow) -> Result<Image, TakeError> {
+    async fn image(&self, key: &LimitKey, known: &KnownRow) -> Result<Image, TakeError> {
         if let Some(image) = known.image() {
             return Ok(image);
         }
         let seen_at = self.clock.moment().elapsed;
-        let found = self.store.find(key(holder), Consistency::Eventual).await.map_err(|error| self.failed(error))?;
+        let found = self.store.find(row_key(key), Consistency::Eventual).await.map_err(|error| self.failed(error))?;
         let image = Image { row: found.and_then(|found| found.row), seen_at };
         known.set(Some(image.clone()));
         Ok(image)
@@ -236,18 +237,18 @@ impl Rows {
     /// the write has happened.
     async fn write(
         self: &Arc<Self>,
-        holder: &Holder,
+        key: &LimitKey,
         known: &Arc<KnownRow>,
         seen: Option<Row>,
         write: Write,
         moment: Moment,
     ) -> Result<Written<TokenRow>, WriteError> {
-        let (rows, holder, known) = (Arc::clone(self), holder.clone(), Arc::clone(known));
+        let (rows, key, known) = (Arc::clone(self), key.clone(), Arc::clone(known));
         let task = async move {
             let id = rows.operations.next();
-            let mut written = rows.send(&holder, seen.as_ref(), write, &id, moment.now).await;
+            let mut written = rows.send(&key, seen.as_ref(), write, &id, moment.now).await;
             if matches!(written, Err(WriteError::Lost(_)))
-                && let Some(row) = rows.find_written(&holder, &id).await
+                && let Some(row) = rows.find_written(&key, &id).await
             {
                 written = Ok(Written::Applied(Some(row)));
             }
@@ -262,7 +263,7 @@ impl Rows {
 
     async fn send(
         &self,
-        holder: &Holder,
+        key: &LimitKey,
         seen: Option<&Row>,
         write: Write,
         id: &str,
@@ -270,15 +271,15 @@ impl Rows {
     ) -> Result<Written<TokenRow>, WriteError> {
         let operation = RowOperation { id, now, seals: self.seals };
         match write {
-            Write::Take(take) => self.store.take(key(holder), take, operation).await,
-            Write::Refill(refill) => self.store.refill(key(holder), seen, refill, operation).await,
+            Write::Take(take) => self.store.take(row_key(key), take, operation).await,
+            Write::Refill(refill) => self.store.refill(row_key(key), seen, refill, operation).await,
         }
     }
 
     /// Reads the row of a write whose response was lost. Returns it if the write has happened; `None` if it has not, or if
     /// that cannot be known, because another write has left its id since.
-    async fn find_written(&self, holder: &Holder, id: &str) -> Option<TokenRow> {
-        match self.store.find(key(holder), Consistency::Strong).await {
+    async fn find_written(&self, key: &LimitKey, id: &str) -> Option<TokenRow> {
+        match self.store.find(row_key(key), Consistency::Strong).await {
             Ok(row) => row.filter(|row| row.operation.as_deref() == Some(id)),
             Err(error) => {
                 tracing::warn!(%error, "the outcome of a write could not be read");
@@ -288,7 +289,7 @@ impl Rows {
     }
 
     /// Waits if the table is busy. Returns the error of another failure.
-    async fn overcome(&self, holder: &Holder, error: WriteError, busy: &mut u32) -> Result<(), TakeError> {
+    async fn overcome(&self, key: &LimitKey, error: WriteError, busy: &mut u32) -> Result<(), TakeError> {
         match error {
             WriteError::Throttled { error, .. } => {
                 *busy += 1;
@@ -300,7 +301,7 @@ impl Rows {
             }
             WriteError::NotWritten(error) => Err(self.failed(error).into()),
             WriteError::Lost(error) => {
-                let Holder { resource, account } = holder.clone();
+                let LimitKey { resource, account } = key.clone();
                 Err(TakeError::Lost { resource, account, error: self.failed(error) })
             }
         }
@@ -315,6 +316,6 @@ impl Rows {
     }
 }
 
-fn key(holder: &Holder) -> RowKey<'_> {
-    RowKey { resource: &holder.resource, account: &holder.account }
+fn row_key(key: &LimitKey) -> RowKey<'_> {
+    RowKey { resource: &key.resource, account: &key.account }
 }

@@ -9,28 +9,30 @@ use tidegate_aws::{
     slots::{Coordinate, Slots},
 };
 use tidegate_domain::{
-    reservation::{HIGHEST_LIMIT, Occupancy, probes},
-    slot::{SlotOutcome, SlotWrite},
+    reservation::{HIGHEST_LIMIT, LONGEST_WRITE, Occupancy, probes},
+    slot::{SlotChange, SlotOutcome, SlotWrite},
     sweep::seconds,
+    token_limits::LimitKey,
 };
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     error::{ReservationDenied, ReserveError},
-    known::{Claim, Known},
+    slot_cache::{Claim, SlotCache},
     token::{HeldSlot, Reservation},
 };
 use crate::{
     background::Background,
     clock::Clock,
-    error::TableError,
-    token_limits::{Holder, LimitCache},
+    error::{Contended, TableError},
+    limit_cache::LimitCache,
+    operation_ids::random_u64,
 };
 
 /// How many accounts' slots are remembered.
 const CAPACITY: usize = 10_000;
 
-/// The most full counts of one request, while other clients take the free slots.
+/// The maximum number of full counts per request. Further counts are needed only while other clients take the free slots.
 const COUNTS: u32 = 16;
 
 /// The shortest and the longest time between two attempts of a request that waits.
@@ -44,11 +46,11 @@ pub(super) struct Shared {
     owner: Option<String>,
     pub(super) clock: Clock,
     pub(super) background: Arc<Background>,
-    known: Cache<Holder, Arc<Known>>,
+    known: Cache<LimitKey, Arc<SlotCache>>,
 }
 
-pub(super) fn coordinate(holder: &Holder) -> Coordinate<'_> {
-    Coordinate { resource: &holder.resource, account: &holder.account }
+pub(super) fn coordinate(key: &LimitKey) -> Coordinate<'_> {
+    Coordinate { resource: &key.resource, account: &key.account }
 }
 
 impl Shared {
@@ -67,83 +69,90 @@ impl Shared {
     /// Reserves a token, and waits for one until the deadline.
     pub(super) async fn reserve_until(
         self: &Arc<Self>,
-        holder: &Holder,
+        key: &LimitKey,
         deadline: Option<Instant>,
     ) -> Result<Reservation, ReserveError> {
-        let Some(deadline) = deadline else { return self.reserve(holder).await };
+        let Some(deadline) = deadline else { return self.reserve(key).await };
         let mut denied = None;
         let mut backoff = BACKOFF.0;
         loop {
             let attempt = async {
                 // Callers that wait share their denials, so that they do not all read the same slots.
-                match (&denied, self.known_denial(holder).await?) {
+                match (&denied, self.known_denial(key).await?) {
                     (Some(_), Some(denied)) => Err(denied.into()),
-                    _ => self.reserve(holder).await,
+                    _ => self.reserve(key).await,
                 }
             };
             match tokio::time::timeout_at(deadline, attempt).await {
-                Ok(Err(ReserveError::Denied(again))) => denied = Some(again),
+                Ok(Err(ReserveError::Denied(again))) => {
+                    // At least half of the backoff, so that callers that were denied together do not come back together.
+                    let wait = backoff.mul_f64(0.5 + fastrand::f64() / 2.0);
+                    if tokio::time::timeout_at(deadline, self.clock.sleep(wait)).await.is_err() {
+                        return Err(again.into());
+                    }
+                    denied = Some(again);
+                }
                 Ok(reserved) => return reserved,
                 Err(_) => return Err(denied.map_or(ReserveError::TimedOut, ReserveError::Denied)),
             }
-            // At least half of the backoff, so that callers that were denied together do not come back together.
-            let wait = backoff.mul_f64(0.5 + fastrand::f64() / 2.0);
-            drop(tokio::time::timeout_at(deadline, self.clock.sleep(wait)).await);
             backoff = (backoff * 2).min(BACKOFF.1);
         }
     }
 
-    async fn known_denial(&self, holder: &Holder) -> Result<Option<ReservationDenied>, ReserveError> {
-        let limit = self.limit(holder).await?;
-        let held = self.known(holder).denied(limit, self.clock.moment().elapsed);
+    async fn known_denial(&self, key: &LimitKey) -> Result<Option<ReservationDenied>, ReserveError> {
+        let limit = self.limit(key).await?;
+        let held = self.known(key).denied(limit, self.clock.moment().elapsed);
         Ok(held.map(|held| ReservationDenied { held, limit: limit.into() }))
     }
 
-    async fn reserve(self: &Arc<Self>, holder: &Holder) -> Result<Reservation, ReserveError> {
-        let limit = self.limit(holder).await?;
-        let known = self.known(holder);
+    async fn reserve(self: &Arc<Self>, key: &LimitKey) -> Result<Reservation, ReserveError> {
+        let limit = self.limit(key).await?;
+        let known = self.known(key);
         let margin = self.margin_of(limit);
-        let mut held = u64::from(limit);
-        let (mut usable, mut counted) = self.usable(holder, &known, limit).await?;
+        let is_full = |counted: &Occupancy| counted.held().is_some_and(|held| held + u64::from(margin) >= limit.into());
+        let (mut usable, mut counted) = self.usable(key, &known, limit).await?;
         let mut probes = if self.margin.is_some() { 1 } else { probes(limit) };
         for _ in 0..COUNTS {
-            let settled = known.settled();
+            let (claim_ended, failures) = (known.claim_ended(), known.failures());
             while probes > 0
                 && let Some(claim) = known.claim(usable, self.now())
             {
-                if let Some(reservation) = self.take(holder, &known, claim).await? {
-                    return self.confirm(holder, &known, reservation, usable, limit).await;
+                if let Some(reservation) = self.take(key, &known, claim).await? {
+                    return self.confirm(key, &known, reservation, usable, limit).await;
                 }
                 probes -= 1;
             }
-            if probes > 0 && known.has_claims() {
-                // Other callers of this process are about to take the last free slots.
-                settled.await;
-            }
             let elapsed = self.clock.moment().elapsed;
-            let all = match counted.take().filter(|counted| counted.from == 0) {
-                Some(all) => all,
-                None => self.count(holder, &known, 0).await?,
-            };
-            held = all.held().unwrap_or(held);
-            if held + u64::from(margin) >= limit.into() {
-                known.set_denied(limit, held, elapsed);
-                break;
+            let counted = counted.take().filter(|counted| is_full(counted));
+            if counted.is_none() && probes > 0 && known.has_claims() {
+                // Other callers of this process are about to take the last free slots.
+                claim_ended.await;
+                known.failure_since(failures).map_or(Ok(()), Err)?;
             }
-            known.set_granted();
+            let all = match counted {
+                Some(all) => all,
+                None => self.count(key, &known, 0).await?,
+            };
+            if is_full(&all) {
+                let held = all.held().unwrap_or_default();
+                known.set_denial(limit, held, elapsed);
+                return Err(ReservationDenied { held, limit: limit.into() }.into());
+            }
+            known.clear_denial();
             (usable, probes) = (all.usable(limit, margin).unwrap_or(0), 1);
         }
-        Err(ReservationDenied { held, limit: limit.into() }.into())
+        let contended = Box::new(Contended(COUNTS));
+        Err(self.failed(StoreError::Unavailable { operation: "UpdateItem", source: contended }).into())
     }
 
-    /// Returns how many tokens of a limit stay free for Python clients: not all of them.
+    /// Returns the margin, reduced so that at least one token of the limit can be taken.
     fn margin_of(&self, limit: u32) -> u32 {
         self.margin.unwrap_or(0).min(limit.saturating_sub(1))
     }
 
-    async fn limit(&self, holder: &Holder) -> Result<u32, ReserveError> {
-        let Holder { resource, account } = holder.clone();
-        match self.limits.get(holder).await?.map(|limit| limit.tokens) {
+    async fn limit(&self, key: &LimitKey) -> Result<u32, ReserveError> {
+        let LimitKey { resource, account } = key.clone();
+        match self.limits.get(key).await?.map(|limit| limit.tokens) {
             None => Err(ReserveError::UnknownLimit { resource, account }),
             Some(0) => Err(ReserveError::Blocked { resource, account }),
             Some(tokens) => Ok(u32::try_from(tokens).unwrap_or(u32::MAX).min(HIGHEST_LIMIT)),
@@ -154,8 +163,8 @@ impl Shared {
     /// this request.
     async fn usable(
         &self,
-        holder: &Holder,
-        known: &Known,
+        key: &LimitKey,
+        known: &SlotCache,
         limit: u32,
     ) -> Result<(u32, Option<Arc<Occupancy>>), TableError> {
         let elapsed = self.clock.moment().elapsed;
@@ -165,10 +174,10 @@ impl Shared {
             return Ok((usable, None));
         }
         let margin = self.margin_of(limit);
-        let mut from = known.from(limit);
+        let mut from = known.count_start(limit);
         let mut reads = 0;
         let (usable, counted) = loop {
-            let occupancy = self.count(holder, known, from).await?;
+            let occupancy = self.count(key, known, from).await?;
             if let Some(usable) = occupancy.usable(limit, margin) {
                 break (usable, occupancy);
             }
@@ -176,15 +185,18 @@ impl Shared {
             reads += 1;
             from = if reads == 1 { occupancy.next_from(limit, margin) } else { 0 };
         };
+        if counted.held().is_some_and(|held| held + u64::from(margin) < limit.into()) {
+            known.clear_denial();
+        }
         known.set_usable(limit, usable, elapsed);
         Ok((usable, Some(counted)))
     }
 
     /// Counts the tokens of all clients, and shows the slots from `from` on.
-    async fn count(&self, holder: &Holder, known: &Known, from: u32) -> Result<Arc<Occupancy>, TableError> {
+    async fn count(&self, key: &LimitKey, known: &SlotCache, from: u32) -> Result<Arc<Occupancy>, TableError> {
         let count = async {
-            let counted = self.slots.occupancy(coordinate(holder), from, self.clock.moment().now).await;
-            counted.map_err(|error| TableError::new(self.slots.table(), error))
+            let counted = self.slots.occupancy(coordinate(key), from, self.clock.moment().now).await;
+            counted.map_err(|error| self.failed(error))
         };
         known.count(from, count).await
     }
@@ -192,28 +204,30 @@ impl Shared {
     /// Takes a slot if it is free. The write goes on if the caller goes away; then the slot is freed again.
     async fn take(
         self: &Arc<Self>,
-        holder: &Holder,
-        known: &Arc<Known>,
+        key: &LimitKey,
+        known: &Arc<SlotCache>,
         claim: Claim,
     ) -> Result<Option<Reservation>, TableError> {
         let slot = HeldSlot {
             shared: Arc::clone(self),
-            holder: holder.clone(),
+            key: key.clone(),
             known: Arc::clone(known),
             number: claim.slot,
-            id: format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..)),
+            id: format!("{:016x}{:016x}", random_u64(), fastrand::u64(..)),
             fence: 0,
         };
         let taking = async move {
             let taken = slot.take().await;
+            if let Err(error) = &taken {
+                claim.fail(error.clone());
+            }
             drop(claim);
             taken
         };
         self.in_background(taking).await?
     }
 
-    /// Writes in a task of its own, so that it happens even if the caller goes away.
-    /// It starts at once.
+    /// Starts a write in a task of its own at once. It continues if the caller is dropped.
     pub(super) fn in_background<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -225,21 +239,25 @@ impl Shared {
 
     pub(super) async fn write(
         &self,
-        holder: &Holder,
+        key: &LimitKey,
         slot: u32,
         write: &SlotWrite<'_>,
     ) -> Result<SlotOutcome, TableError> {
-        let now = self.clock.moment().now;
-        let written = self.slots.write(coordinate(holder), slot, write, self.owner.as_deref(), now).await;
-        written.map_err(|error| TableError::new(self.slots.table(), error))
+        let now = match write.change {
+            SlotChange::Take { .. } | SlotChange::Free { .. } => self.clock.moment().now,
+            // The SDK repeats the call, and must not revive a slot that has expired meanwhile.
+            SlotChange::Bind { .. } | SlotChange::Renew { .. } => self.clock.moment().now.after(LONGEST_WRITE),
+        };
+        let written = self.slots.write(coordinate(key), slot, write, self.owner.as_deref(), now).await;
+        written.map_err(|error| self.failed(error))
     }
 
     /// Counts again, because a Python client may have added a token between the count and the write. Gives the token
     /// back if the limit is exceeded.
     async fn confirm(
         &self,
-        holder: &Holder,
-        known: &Known,
+        key: &LimitKey,
+        known: &SlotCache,
         mut reservation: Reservation,
         usable: u32,
         limit: u32,
@@ -247,19 +265,25 @@ impl Shared {
         if self.margin.is_none() {
             return Ok(reservation);
         }
-        let mut occupancy = self.count(holder, known, usable).await?;
+        let mut occupancy = self.count(key, known, usable).await?;
         if occupancy.exceeds(limit).is_none() {
-            occupancy = self.count(holder, known, 0).await?;
+            occupancy = self.count(key, known, 0).await?;
         }
         if occupancy.exceeds(limit) != Some(true) {
             return Ok(reservation);
         }
         reservation.free().await?;
-        Err(ReservationDenied { held: limit.into(), limit: limit.into() }.into())
+        // Without the token that was given back.
+        let held = occupancy.held().map_or(limit.into(), |held| held - 1);
+        Err(ReservationDenied { held, limit: limit.into() }.into())
     }
 
-    pub(super) fn known(&self, holder: &Holder) -> Arc<Known> {
-        let Ok(known) = self.known.get_or_insert_with(holder, || Ok::<_, Infallible>(Arc::default()));
+    pub(super) fn failed(&self, error: StoreError) -> TableError {
+        TableError::new(self.slots.table(), error)
+    }
+
+    pub(super) fn known(&self, key: &LimitKey) -> Arc<SlotCache> {
+        let Ok(known) = self.known.get_or_insert_with(key, || Ok::<_, Infallible>(Arc::default()));
         known
     }
 

@@ -15,13 +15,11 @@ use tidegate_domain::{
     slot::{SlotChange, SlotOutcome, SlotWrite},
     sweep::seconds,
     time::EpochMillis,
+    token_limits::LimitKey,
 };
 
-use super::{error::TokenError, known::Known, reserve::Shared, time};
-use crate::{
-    error::{InvalidRequest, TableError},
-    token_limits::Holder,
-};
+use super::{error::TokenError, reserve::Shared, slot_cache::SlotCache, time};
+use crate::error::{InvalidRequest, TableError};
 
 /// The longest id of a resource, in bytes: it is a key of the index by resource.
 ///
@@ -61,8 +59,8 @@ pub struct Token {
 #[derive(Clone)]
 pub(super) struct HeldSlot {
     pub(super) shared: Arc<Shared>,
-    pub(super) holder: Holder,
-    pub(super) known: Arc<Known>,
+    pub(super) key: LimitKey,
+    pub(super) known: Arc<SlotCache>,
     pub(super) number: u32,
     pub(super) id: String,
     pub(super) fence: i64,
@@ -80,7 +78,8 @@ impl Reservation {
     /// same id: the token is bound once, with the first lifetime that was written.
     ///
     /// # Errors
-    /// - [`TokenError::Lost`] if the reservation has expired: the resource runs without a token, and should be stopped.
+    /// - [`TokenError::Lost`] if the reservation has expired, or expires within ten seconds: the resource runs without a
+    ///   token, and should be stopped.
     /// - [`TokenError::Bound`] if it was called for another resource before.
     /// - [`TokenError::Invalid`] if the id is empty or has more than 2,048 bytes.
     /// - [`TokenError::Table`] if the table cannot be used.
@@ -169,7 +168,7 @@ impl Drop for Reservation {
 
 impl Token {
     /// Reads the id of a token.
-    pub(super) fn find(shared: &Arc<Shared>, holder: Holder, id: &str) -> Result<Self, InvalidRequest> {
+    pub(super) fn find(shared: &Arc<Shared>, key: LimitKey, id: &str) -> Result<Self, InvalidRequest> {
         let invalid = || InvalidRequest::Name {
             field: "token id",
             value: id.to_owned(),
@@ -178,11 +177,11 @@ impl Token {
         };
         let mut parts = id.splitn(3, '.');
         let mut part = || parts.next().filter(|part| !part.is_empty()).ok_or_else(invalid);
-        let (number, fence, holder_id) = (part()?, part()?, part()?);
+        let (number, fence, reservation_id) = (part()?, part()?, part()?);
         let fence = fence.parse().ok().filter(|fence| *fence >= 0);
         let (Ok(number), Some(fence)) = (number.parse(), fence) else { return Err(invalid()) };
-        let (shared, known) = (Arc::clone(shared), shared.known(&holder));
-        let slot = HeldSlot { shared, holder, known, number, id: holder_id.to_owned(), fence };
+        let (shared, known) = (Arc::clone(shared), shared.known(&key));
+        let slot = HeldSlot { shared, key, known, number, id: reservation_id.to_owned(), fence };
         Ok(Self { slot, expires: None })
     }
 
@@ -195,7 +194,7 @@ impl Token {
     /// Extends the expiry to `lifetime` from now. It never shortens it. The write goes on if the future is dropped.
     ///
     /// # Errors
-    /// - [`TokenError::Lost`] if the token has expired or was freed.
+    /// - [`TokenError::Lost`] if the token was freed, has expired, or expires within ten seconds.
     /// - [`TokenError::Table`] if the table cannot be used. The token may be renewed; call it again.
     pub async fn renew(&mut self, lifetime: Duration) -> Result<(), TokenError> {
         self.expires = Some(self.slot.hold(lifetime, None).await?);
@@ -237,13 +236,13 @@ impl HeldSlot {
             let change = SlotChange::Take { fence: self.fence, expires: seconds(now.after(RESERVED)) };
             match self.write(change).await {
                 Ok(SlotOutcome::Done(expires)) => {
-                    self.known.held(self.number, expires);
+                    self.known.set_held(self.number, expires);
                     let reservation = self.into_reservation(expires);
                     // A response after all retries may be late. Dropping the reservation frees the slot.
                     return Ok((expires > seconds(reservation.slot.now())).then_some(reservation));
                 }
                 Ok(SlotOutcome::Held(expires)) => {
-                    self.known.held(self.number, expires);
+                    self.known.set_held(self.number, expires);
                     return Ok(None);
                 }
                 Ok(SlotOutcome::Fenced(least)) => self.fence = least.saturating_add(1),
@@ -277,7 +276,7 @@ impl HeldSlot {
             };
             match slot.write(change).await? {
                 SlotOutcome::Done(expires) => {
-                    slot.known.held(slot.number, expires);
+                    slot.known.set_held(slot.number, expires);
                     Ok(expires)
                 }
                 SlotOutcome::Bound(bound) => {
@@ -285,7 +284,7 @@ impl HeldSlot {
                     Err(TokenError::Bound { bound, requested })
                 }
                 SlotOutcome::Held(_) | SlotOutcome::Fenced(_) | SlotOutcome::Lost => {
-                    let Holder { resource, account } = slot.holder;
+                    let LimitKey { resource, account } = slot.key;
                     Err(TokenError::Lost { resource, account })
                 }
             }
@@ -302,14 +301,15 @@ impl HeldSlot {
 
     async fn write_free(&self) -> Result<(), TableError> {
         let expires = seconds(self.now()) - i64::try_from(FREED.as_secs()).unwrap_or_default();
-        self.write(SlotChange::Free { expires }).await?;
-        self.known.freed(self.number);
+        if let SlotOutcome::Done(_) = self.write(SlotChange::Free { expires }).await? {
+            self.known.set_free(self.number);
+        }
         Ok(())
     }
 
     async fn write(&self, change: SlotChange<'_>) -> Result<SlotOutcome, TableError> {
         let write = SlotWrite { holder: &self.id, change };
-        self.shared.write(&self.holder, self.number, &write).await
+        self.shared.write(&self.key, self.number, &write).await
     }
 
     fn now(&self) -> EpochMillis {
@@ -319,11 +319,7 @@ impl HeldSlot {
 
 impl fmt::Debug for HeldSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { holder, number, fence, .. } = self;
-        f.debug_struct("Slot")
-            .field("holder", holder)
-            .field("number", number)
-            .field("fence", fence)
-            .finish_non_exhaustive()
+        let Self { key, number, fence, .. } = self;
+        f.debug_struct("Slot").field("key", key).field("number", number).field("fence", fence).finish_non_exhaustive()
     }
 }

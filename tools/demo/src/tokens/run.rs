@@ -9,10 +9,7 @@ use tidegate::{
     ManualClock,
     reservation::{Reservation, Reservations},
 };
-use tidegate_aws::{
-    client,
-    table::{self, TokenTables},
-};
+use tidegate_aws::{client, table, token_tables::TokenTables};
 use tidegate_domain::{sweep::TokenKey, time::EpochMillis};
 
 use tidegate_sandbox::{

@@ -18,7 +18,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
 use tidegate_aws::{
     schema::tokens::{ACCOUNT_ID, LIMIT, RESOURCE_NAME, SERVICE_NAME, WINDOW_SEC},
-    table::{self, TokenTables},
+    table,
+    token_tables::TokenTables,
 };
 use tidegate_sandbox::{
     gateway::Gateway,

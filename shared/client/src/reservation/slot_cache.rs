@@ -1,4 +1,5 @@
-//! Caches which slots of an account were held, to save calls. It decides nothing: every write has its condition.
+//! Caches which slots of an account were held. It only saves calls: each write has its own condition, so a stale entry cannot
+//! exceed the limit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +10,7 @@ use std::{
 use tidegate_domain::reservation::Occupancy;
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::{error::TableError, shared_call::SharedCall, token_limits::LIMIT_LIFETIME};
+use crate::{error::TableError, limit_cache::LIMIT_LIFETIME, shared_call::SharedCall};
 
 /// How many slots are drawn at random before the free ones are listed.
 const DRAWS: u32 = 8;
@@ -19,11 +20,11 @@ const DENIAL_LIFETIME: Duration = Duration::from_secs(1);
 
 /// The slots of an account.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct SlotCache {
     state: Mutex<State>,
     counting: SharedCall<Result<Arc<Occupancy>, TableError>>,
     /// Wakes callers that wait for the end of a claim.
-    settled: Notify,
+    claim_ended: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +35,9 @@ struct State {
     claimed: BTreeSet<u32>,
     usable: Option<Usable>,
     denial: Option<Denial>,
+    /// How many takes have failed, and the last error.
+    failures: u64,
+    failure: Option<TableError>,
 }
 
 /// How many slots of a limit are usable.
@@ -57,11 +61,11 @@ struct Denial {
 /// A slot that no other caller of this process tries to take.
 #[derive(Debug)]
 pub(super) struct Claim {
-    known: Arc<Known>,
+    known: Arc<SlotCache>,
     pub(super) slot: u32,
 }
 
-impl Known {
+impl SlotCache {
     /// Returns how many slots of the limit are usable, if that was read in the last seconds.
     pub(super) fn usable(&self, limit: u32, elapsed: Duration) -> Option<u32> {
         let fresh = |of: &Usable| of.limit == limit && elapsed.saturating_sub(of.read_at) < LIMIT_LIFETIME;
@@ -69,9 +73,10 @@ impl Known {
     }
 
     /// Returns where the next count starts: the last known bound. After a denial, a count of all tokens is needed anyway.
-    pub(super) fn from(&self, limit: u32) -> u32 {
+    pub(super) fn count_start(&self, limit: u32) -> u32 {
         let state = self.state();
-        if state.denial.is_some() { 0 } else { state.usable.map_or(limit, |of| of.slots.min(limit)) }
+        let is_denied = state.denial.is_some_and(|denial| denial.limit == limit);
+        if is_denied { 0 } else { state.usable.map_or(limit, |of| of.slots.min(limit)) }
     }
 
     /// Remembers how many slots of a limit are usable.
@@ -86,12 +91,12 @@ impl Known {
     }
 
     /// Remembers a count that has reached the limit.
-    pub(super) fn set_denied(&self, limit: u32, held: u64, elapsed: Duration) {
+    pub(super) fn set_denial(&self, limit: u32, held: u64, elapsed: Duration) {
         self.state().denial = Some(Denial { limit, held, counted_at: elapsed });
     }
 
     /// Remembers that a count has not reached the limit.
-    pub(super) fn set_granted(&self) {
+    pub(super) fn clear_denial(&self) {
         self.state().denial = None;
     }
 
@@ -112,17 +117,28 @@ impl Known {
     }
 
     /// Returns a future that is ready after the next end of a claim.
-    pub(super) fn settled(&self) -> Notified<'_> {
-        self.settled.notified()
+    pub(super) fn claim_ended(&self) -> Notified<'_> {
+        self.claim_ended.notified()
+    }
+
+    /// Returns how many takes have failed.
+    pub(super) fn failures(&self) -> u64 {
+        self.state().failures
+    }
+
+    /// Returns the last error of a take, if more than so many have failed. Callers that wait for a claim share its error.
+    pub(super) fn failure_since(&self, failures: u64) -> Option<TableError> {
+        let state = self.state();
+        state.failure.clone().filter(|_| state.failures > failures)
     }
 
     /// Remembers that a slot is held until a moment in epoch seconds.
-    pub(super) fn held(&self, slot: u32, expires: i64) {
+    pub(super) fn set_held(&self, slot: u32, expires: i64) {
         self.state().held.insert(slot, expires);
     }
 
     /// Remembers that a slot is free.
-    pub(super) fn freed(&self, slot: u32) {
+    pub(super) fn set_free(&self, slot: u32) {
         let mut state = self.state();
         state.held.remove(&slot);
         state.denial = None;
@@ -150,9 +166,18 @@ impl Known {
     }
 }
 
+impl Claim {
+    /// Remembers why the slot could not be taken.
+    pub(super) fn fail(&self, error: TableError) {
+        let mut state = self.known.state();
+        state.failures += 1;
+        state.failure = Some(error);
+    }
+}
+
 impl Drop for Claim {
     fn drop(&mut self) {
         self.known.state().claimed.remove(&self.slot);
-        self.known.settled.notify_waiters();
+        self.known.claim_ended.notify_waiters();
     }
 }

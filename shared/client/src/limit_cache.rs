@@ -9,6 +9,7 @@ use std::{
 
 use quick_cache::sync::Cache;
 use tidegate_aws::token_limits::{TokenLimit, TokenLimits};
+use tidegate_domain::token_limits::LimitKey;
 
 use crate::{
     clock::Clock,
@@ -27,28 +28,19 @@ const CAPACITY: usize = 100_000;
 /// AWS: [partition keys and sort keys](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html#limits-partition-sort-keys).
 const LONGEST: usize = 1_000;
 
-/// A resource, and the account that uses it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Holder {
-    pub(crate) resource: String,
-    pub(crate) account: String,
-}
-
-impl Holder {
-    /// Checks the names. rate-limiter-py joins them with a colon, so a resource must not have one: otherwise two accounts
-    /// could share their tokens.
-    pub(crate) fn checked(resource: &str, account: &str) -> Result<Self, InvalidRequest> {
-        let check = |field, value: &str, expected, is_valid: bool| {
-            if is_valid && (1..=LONGEST).contains(&value.len()) {
-                return Ok(value.to_owned());
-            }
-            Err(InvalidRequest::Name { field, value: value.to_owned(), longest: LONGEST, expected })
-        };
-        Ok(Self {
-            resource: check("resource", resource, "a name without a colon", !resource.contains(':'))?,
-            account: check("account", account, "a name", true)?,
-        })
-    }
+/// Checks the names. rate-limiter-py joins them with a colon, so a resource must not have one: otherwise two accounts could
+/// share their tokens.
+pub(crate) fn checked_key(resource: &str, account: &str) -> Result<LimitKey, InvalidRequest> {
+    let check = |field, value: &str, expected, is_valid: bool| {
+        if is_valid && (1..=LONGEST).contains(&value.len()) {
+            return Ok(value.to_owned());
+        }
+        Err(InvalidRequest::Name { field, value: value.to_owned(), longest: LONGEST, expected })
+    };
+    Ok(LimitKey {
+        resource: check("resource", resource, "a name without a colon", !resource.contains(':'))?,
+        account: check("account", account, "a name", true)?,
+    })
 }
 
 /// Caches the limits of accounts, and knows the defaults of resources.
@@ -56,7 +48,7 @@ pub(crate) struct LimitCache {
     store: TokenLimits,
     defaults: BTreeMap<String, TokenLimit>,
     clock: Clock,
-    entries: Cache<Holder, Arc<Entry>>,
+    entries: Cache<LimitKey, Arc<Entry>>,
 }
 
 /// What was read of the limit of an account.
@@ -74,15 +66,15 @@ impl LimitCache {
 
     /// Returns the account's own limit, or the resource's default, as it was at most [`LIMIT_LIFETIME`] ago. `None` if
     /// neither exists. A limit without a window has the window of the default.
-    pub(crate) async fn get(&self, holder: &Holder) -> Result<Option<TokenLimit>, TableError> {
-        let default = self.defaults.get(&holder.resource).copied();
+    pub(crate) async fn get(&self, key: &LimitKey) -> Result<Option<TokenLimit>, TableError> {
+        let default = self.defaults.get(&key.resource).copied();
         let with_window =
             |own: TokenLimit| TokenLimit { window: own.window.or(default.and_then(|of| of.window)), ..own };
-        Ok(self.own(holder).await?.map(with_window).or(default))
+        Ok(self.own(key).await?.map(with_window).or(default))
     }
 
-    async fn own(&self, holder: &Holder) -> Result<Option<TokenLimit>, TableError> {
-        let Ok(entry) = self.entries.get_or_insert_with(holder, || Ok::<_, Infallible>(Arc::default()));
+    async fn own(&self, key: &LimitKey) -> Result<Option<TokenLimit>, TableError> {
+        let Ok(entry) = self.entries.get_or_insert_with(key, || Ok::<_, Infallible>(Arc::default()));
         let now = self.clock.moment().elapsed;
         let is_fresh = |read_at: Duration| now.saturating_sub(read_at) < LIMIT_LIFETIME;
         let read = *entry.read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,12 +82,13 @@ impl LimitCache {
             return Ok(limit);
         }
         let call = async {
-            let limit = self.store.find(&holder.resource, &holder.account).await;
+            let limit = self.store.find(&key.resource, &key.account).await;
             let limit = limit.map_err(|error| TableError::new(self.store.table(), error))?;
             *entry.read.lock().unwrap_or_else(PoisonError::into_inner) = Some((limit, now));
             Ok(limit)
         };
-        entry.reading.get(|_| true, call).await
+        // Boxed: it is only polled every five seconds.
+        entry.reading.get(|_| true, Box::pin(call)).await
     }
 }
 
@@ -105,9 +98,9 @@ mod tests {
 
     #[test]
     fn names_cannot_collide() {
-        assert!(Holder::checked("emr-cluster", "123456789012").is_ok());
-        assert!(Holder::checked("emr-cluster", "arn:aws:iam::1:role/a").is_ok());
-        let message = |resource, account| Holder::checked(resource, account).unwrap_err().to_string();
+        assert!(checked_key("emr-cluster", "123456789012").is_ok());
+        assert!(checked_key("emr-cluster", "arn:aws:iam::1:role/a").is_ok());
+        let message = |resource, account| checked_key(resource, account).unwrap_err().to_string();
         assert!(message("emr:cluster", "1").contains("\"emr:cluster\""));
         assert!(message("", "1").contains("resource"));
         assert!(message("emr", "").contains("account"));
