@@ -32,7 +32,7 @@ pub struct TokenLimits {
     table: String,
 }
 
-/// Rows of the table, as they were read. A write depends on the values that its row had then.
+/// The rows that were read. Each write is conditional on the values in them.
 #[derive(Debug)]
 pub struct SeenRows(BTreeMap<LimitKey, Item>);
 
@@ -93,8 +93,8 @@ impl TokenLimits {
         Ok(SeenRows(rows))
     }
 
-    /// Writes these values, if the row is as it was seen or already has them: a call whose response was lost is made
-    /// again. Other attributes stay.
+    /// Writes these values on the condition that the row has not changed since it was read. A row that already has them
+    /// counts as written, because the SDK repeats a call whose response was lost. Other attributes stay.
     pub async fn set(&self, key: &LimitKey, seen: &SeenRows, row: &LimitRow) -> Result<WriteOutcome, StoreError> {
         let mut expression = unchanged(seen.0.get(key));
         let values = [
@@ -122,7 +122,8 @@ impl TokenLimits {
         }
     }
 
-    /// Deletes the row, if it is as it was seen. A row that is already gone counts as deleted.
+    /// Deletes the row on the condition that it has not changed since it was read. A row that is already gone counts as
+    /// deleted.
     pub async fn delete(&self, key: &LimitKey, seen: &SeenRows) -> Result<WriteOutcome, StoreError> {
         let condition = unchanged(seen.0.get(key)).into_parts();
         let delete = self

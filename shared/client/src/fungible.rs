@@ -90,6 +90,7 @@ use crate::{
     error::InvalidRequest,
     limit_cache::{LimitCache, checked_key},
     limiter::with_timeouts,
+    metrics,
 };
 
 /// Takes fungible tokens. Cheap to clone: all clones share their caches.
@@ -220,6 +221,19 @@ impl TakeBuilder {
         self.deadline = Some(deadline);
         self
     }
+
+    async fn send(self) -> Result<Taken, TakeError> {
+        let Self { fungible, key, tokens, deadline } = self;
+        let key = key?;
+        if tokens == 0 {
+            let LimitKey { resource, account } = key;
+            return Err(InvalidRequest::NoTokens { resource, account }.into());
+        }
+        match deadline {
+            None => fungible.rows.take(&key, tokens).await,
+            Some(deadline) => fungible.rows.take_until(&key, tokens, deadline).await,
+        }
+    }
 }
 
 impl IntoFuture for TakeBuilder {
@@ -228,16 +242,9 @@ impl IntoFuture for TakeBuilder {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { fungible, key, tokens, deadline } = self;
-            let key = key?;
-            if tokens == 0 {
-                let LimitKey { resource, account } = key;
-                return Err(InvalidRequest::NoTokens { resource, account }.into());
-            }
-            match deadline {
-                None => fungible.rows.take(&key, tokens).await,
-                Some(deadline) => fungible.rows.take_until(&key, tokens, deadline).await,
-            }
+            let taken = self.send().await;
+            metrics::taken(&taken);
+            taken
         })
     }
 }

@@ -294,6 +294,8 @@
 //! |---|---|---|
 //! | `tidegate_acquires_total` | `outcome`: `granted`, `denied`, `never`, `unavailable`, `degraded` or `error` | acquires, except those that were cancelled |
 //! | | `decided_by` of denials: `store`, `cache` or `local_rate` | |
+//! | `tidegate_reservations_total` | `outcome`: `granted`, `denied`, `blocked`, `unavailable` or `error` | requests for reservations |
+//! | `tidegate_fungible_takes_total` | `outcome`: `granted`, `denied`, `never`, `blocked`, `unavailable`, `lost` or `error` | takes of fungible tokens |
 //! | `tidegate_writes_total` | `operation`: `take` or `adjust` | writes to one shard, with those that failed |
 //! | | `outcome`: `applied`, `refused`, `throttled`, `failed` or `lost` | |
 //! | `tidegate_merged_acquires_total` | | acquires that another acquire's write took the tokens for |

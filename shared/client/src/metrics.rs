@@ -4,6 +4,7 @@ use tidegate_aws::acquires::{WriteError, Written};
 
 use crate::{
     error::{AcquireError, DecidedBy},
+    fungible::{TakeError, Taken},
     lease::Lease,
     reservation::{Reservation, ReserveError},
 };
@@ -38,6 +39,20 @@ pub(crate) fn reserved(reserved: &Result<Reservation, ReserveError>) {
         Err(_) => "error",
     };
     count("tidegate_reservations_total", &[("outcome", outcome)], 1);
+}
+
+/// Counts a take of fungible tokens.
+pub(crate) fn taken(taken: &Result<Taken, TakeError>) {
+    let outcome = match taken {
+        Ok(_) => "granted",
+        Err(TakeError::Denied(_)) => "denied",
+        Err(TakeError::Never { .. }) => "never",
+        Err(TakeError::Blocked { .. }) => "blocked",
+        Err(TakeError::Table(_)) => "unavailable",
+        Err(TakeError::Lost { .. }) => "lost",
+        Err(_) => "error",
+    };
+    count("tidegate_fungible_takes_total", &[("outcome", outcome)], 1);
 }
 
 /// Counts a write to a shard by its outcome.

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 /// The key of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitKey {
-    /// What is limited.
+    /// The limited resource.
     pub resource: String,
-    /// Whose limit it is.
+    /// The account that the limit applies to.
     pub account: String,
 }
 
@@ -25,7 +25,7 @@ pub struct LimitRow {
     pub service: Option<String>,
 }
 
-/// A limit as a file states it. Both numbers are 0 or more.
+/// A limit in a file. Both numbers are 0 or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimit {
     /// The number of tokens. 0 blocks the account.

@@ -353,3 +353,18 @@ proptest! {
         }
     }
 }
+
+/// Python clients take the place of a reservation that expires while its bind is on the way.
+#[test]
+fn a_late_bind_revives_nothing() {
+    let mut run = Run::new(0, &[0]);
+    let goes_on = Step::Ours { caller: 0, choice: 0, is_lost: false };
+    [goes_on; 3].into_iter().for_each(|step| run.step(step));
+    let (slot, holder) = run.callers[0].reservation.clone().expect("a reservation");
+    run.now += RESERVED - 4;
+    let bind = Sent { slot, holder, change: Change::Bind { expires: run.now + BOUND }, now: run.now };
+    run.now += 5;
+    [Step::PythonReserves; 3].into_iter().for_each(|step| run.step(step));
+    assert_eq!(run.table.apply(&bind), SlotOutcome::Lost);
+    assert_eq!(run.table.live(run.now), 3);
+}

@@ -10,7 +10,11 @@ use std::{
 
 use futures::future::join_all;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use tidegate_tests::client::prelude::*;
+use tidegate::{TokenTables, fungible::Fungible};
+use tidegate_tests::{
+    client::prelude::*,
+    reservations::{ACCOUNT, BASE, ReservationScene},
+};
 
 /// Keeps counters by name and labels.
 #[derive(Default)]
@@ -105,5 +109,31 @@ async fn lost_adjustments_are_counted() -> anyhow::Result<()> {
     assert!(lease.refund().await.is_err());
     assert_eq!(counters.get("tidegate_writes_total operation=adjust outcome=lost"), 1);
     assert_eq!(counters.get("tidegate_adjustments_lost_total"), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn token_requests_are_counted_by_outcome() -> anyhow::Result<()> {
+    let counters = Counters::default();
+    let _recorder = metrics::set_default_local_recorder(&counters);
+    let scene = ReservationScene::new(1).await?;
+    let _held = scene.reserve().await?;
+    assert!(scene.reserve().await.is_err());
+    assert!(scene.reservations.reserve("no:resource", ACCOUNT).await.is_err());
+    let fungible = Fungible::builder(scene.services.dynamodb.clone(), TokenTables::of(BASE));
+    let fungible = fungible.default_limit("emr-api", 1, Duration::from_hours(1)).build();
+    fungible.take("emr-api", ACCOUNT, 1).await?;
+    assert!(fungible.take("emr-api", ACCOUNT, 1).await.is_err());
+    assert!(fungible.take("emr-api", ACCOUNT, 2).await.is_err());
+    for (labels, count) in [
+        ("reservations_total outcome=granted", 1),
+        ("reservations_total outcome=denied", 1),
+        ("reservations_total outcome=error", 1),
+        ("fungible_takes_total outcome=granted", 1),
+        ("fungible_takes_total outcome=denied", 1),
+        ("fungible_takes_total outcome=never", 1),
+    ] {
+        assert_eq!(counters.get(&format!("tidegate_{labels}")), count, "{labels}");
+    }
     Ok(())
 }

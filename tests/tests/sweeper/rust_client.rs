@@ -82,7 +82,7 @@ async fn ended_resources_free_the_tokens_of_both_kinds() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn an_end_before_the_bind_comes_again() -> anyhow::Result<()> {
+async fn an_early_end_event_is_retried() -> anyhow::Result<()> {
     let both = Both::new().await?;
     let mut reservation = both.reserve().await?;
     let handled = both.scene.invoke(&[ended("j-1")], END).await?;

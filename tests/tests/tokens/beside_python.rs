@@ -57,7 +57,6 @@ async fn each_client_counts_the_others_tokens() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reservations of ours expire for the Python client when they do for us.
 #[tokio::test]
 async fn a_crowd_of_ours_keeps_the_limit_beside_python() -> anyhow::Result<()> {
     let Some(both) = Both::with_limit(10).await? else { return Ok(()) };

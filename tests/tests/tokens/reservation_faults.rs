@@ -1,5 +1,7 @@
 //! Lost responses, throttling, late writes and missing tables.
 
+use std::sync::Arc;
+
 use aws_sdk_dynamodb::{
     Client,
     config::{retry::RetryConfig, timeout::TimeoutConfig},
@@ -62,11 +64,12 @@ async fn a_lost_response_takes_one_slot() -> anyhow::Result<()> {
 #[tokio::test]
 async fn an_unknown_take_is_freed() -> anyhow::Result<()> {
     let scene = ReservationScene::new(1).await?;
-    let writes = AtomicUsize::new(0);
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&writes);
     scene.http.on_call(move |operation, _| match operation {
-        "UpdateItem" => match writes.fetch_add(1, Ordering::Relaxed) {
+        "UpdateItem" => match counted.fetch_add(1, Ordering::Relaxed) {
             0 => Some(Fault::DroppedAfter),
-            1..6 => Some(Fault::InternalBefore),
+            1..3 => Some(Fault::InternalBefore),
             _ => None,
         },
         _ => None,
@@ -77,12 +80,37 @@ async fn an_unknown_take_is_freed() -> anyhow::Result<()> {
         Reservations::builder(Client::new(&config), TokenTables::of(BASE)).clock(scene.clock.clone()).build();
     let error = impatient.reserve(CLUSTER, ACCOUNT).await.unwrap_err();
     assert!(matches!(error, ReserveError::Table(_)), "{error}");
-    // The first attempt to free it fails, too.
     impatient.flush().await;
-    assert_eq!(scene.live().await?, 1);
-    scene.clock.advance(Duration::from_mins(5));
-    let mut again = impatient.reserve(CLUSTER, ACCOUNT).await?;
-    again.release().await?;
+    assert_eq!((writes.load(Ordering::Relaxed), scene.live().await?), (4, 0));
+    Ok(())
+}
+
+/// Callers that wait for the takes of others get their error.
+#[tokio::test]
+async fn failing_takes_fail_all_callers_together() -> anyhow::Result<()> {
+    let scene = ReservationScene::new(5).await?;
+    scene.http.on_call(|operation, _| (operation == "UpdateItem").then_some(Fault::InternalBefore));
+    let config = sdk_config(&scene.services.endpoint, scene.http.clone()).into_builder();
+    let config = config.retry_config(RetryConfig::disabled()).build();
+    let reservations = Reservations::builder(Client::new(&config), TokenTables::of(BASE)).build();
+    let callers = (0..50).map(|_| reservations.reserve(CLUSTER, ACCOUNT).into_future());
+    let reserved = futures::future::join_all(callers).await;
+    assert!(reserved.iter().all(|reserved| matches!(reserved, Err(ReserveError::Table(_)))));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_denied_permission_is_named() -> anyhow::Result<()> {
+    for (denied, table) in
+        [("GetItem", "prod-limits"), ("Query", "prod-non-fungible"), ("UpdateItem", "prod-non-fungible")]
+    {
+        let scene = ReservationScene::new(5).await?;
+        scene.http.on_call(move |operation, _| (operation == denied).then_some(Fault::AccessDenied));
+        let message = scene.reserve().await.unwrap_err().to_string();
+        for part in [table, denied, "permission is missing", "AccessDeniedException"] {
+            assert!(message.contains(part), "{part} in {message}");
+        }
+    }
     Ok(())
 }
 
@@ -91,8 +119,8 @@ async fn an_unknown_take_is_freed() -> anyhow::Result<()> {
 async fn a_hanging_table_fails_all_callers_together() -> anyhow::Result<()> {
     let scene = ReservationScene::new(5).await?;
     let _known = scene.reserve().await?;
-    let queries = std::sync::Arc::new(AtomicUsize::new(0));
-    let counted = std::sync::Arc::clone(&queries);
+    let queries = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&queries);
     scene.http.on_call(move |operation, _| {
         (operation == "Query").then(|| {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -116,7 +144,7 @@ async fn a_hanging_table_fails_all_callers_together() -> anyhow::Result<()> {
 async fn a_crash_holds_a_slot_for_five_minutes() -> anyhow::Result<()> {
     let scene = ReservationScene::new(1).await?;
     std::mem::forget(scene.only_rust().reserve(CLUSTER, ACCOUNT).await?);
-    assert!(scene.reserve().await.is_err());
+    assert!(matches!(scene.reserve().await, Err(ReserveError::Denied(_))));
     scene.clock.advance(Duration::from_mins(5));
     assert!(scene.reserve().await.is_ok());
     Ok(())

@@ -1,8 +1,10 @@
-//! Reservations: at most as many tokens as the limit, held by those that know it.
+//! Reservations of the client crate: never more tokens than the limit. Each holder changes only its own slot.
 
 use std::{collections::BTreeSet, task::Poll, time::UNIX_EPOCH};
 
+use aws_sdk_dynamodb::types::{PutRequest, WriteRequest};
 use futures::future::join_all;
+use tidegate_aws::schema::tokens::{EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, slot_key};
 use tidegate_tests::reservations::prelude::*;
 
 fn calls<const N: usize>(calls: [(&str, usize); N]) -> std::collections::BTreeMap<String, usize> {
@@ -302,6 +304,75 @@ async fn a_request_waits_until_its_deadline() -> anyhow::Result<()> {
     }
     let _second = waiting.await??;
     assert_eq!(scene.live().await?, 1);
+    Ok(())
+}
+
+/// With the clock of the system, and with a clock that stands still.
+#[tokio::test]
+async fn a_denied_request_ends_at_its_deadline() -> anyhow::Result<()> {
+    let scene = ReservationScene::new(1).await?;
+    let _first = scene.reserve().await?;
+    let system = Reservations::builder(scene.services.dynamodb.clone(), TokenTables::of(BASE)).build();
+    for reservations in [&scene.reservations, &system] {
+        scene.http.calls();
+        let deadline = Instant::now() + Duration::from_millis(300);
+        let late = in_time();
+        let reserved =
+            tokio::time::timeout_at(late, reservations.reserve(CLUSTER, ACCOUNT).until(deadline).into_future());
+        let waited = reserved.await?;
+        // By the scene's clock, the first reservation is long gone for a client with the system's clock.
+        if let Err(error) = waited {
+            assert!(matches!(error, ReserveError::Denied(_)), "{error}");
+            assert!(Instant::now() >= deadline);
+        }
+    }
+    Ok(())
+}
+
+/// After a denial, and a token that another client has freed, the next counts are cheap again.
+#[tokio::test]
+async fn a_denial_is_forgotten() -> anyhow::Result<()> {
+    let scene = ReservationScene::new(2).await?;
+    let mut held = vec![scene.reserve().await?, scene.reserve().await?];
+    assert_eq!(denied(scene.reserve().await), (2, 2));
+    let other = scene.another(|builder| builder);
+    let id = held.pop().context("a reservation")?.bind("j-1", LIFETIME).await?.id();
+    other.token(CLUSTER, ACCOUNT, id)?.release().await?;
+    scene.reserve().await?.release().await?;
+    scene.http.calls();
+    let units = scene.http.half_read_units();
+    scene.reserve().await?.release().await?;
+    assert_eq!((scene.http.calls()["Query"], scene.http.half_read_units() - units), (2, 4));
+    Ok(())
+}
+
+/// A limit of 5,000 of which few are free: callers find the free slots without exceeding the limit.
+#[tokio::test]
+async fn large_limits_are_filled_exactly() -> anyhow::Result<()> {
+    let scene = ReservationScene::new(5_000).await?;
+    let expires = START / 1000 + 3_600;
+    let slots = (0..4_990).map(|slot| {
+        let key = slot_key(slot);
+        let item =
+            [(RESOURCE_COORDINATE, text(COORDINATE)), (RESERVATION_ID, text(key)), (EXPIRATION_TIME, number(expires))];
+        let item = item.map(|(name, value)| (name.to_owned(), value)).into();
+        WriteRequest::builder()
+            .put_request(PutRequest::builder().set_item(Some(item)).build().expect("an item"))
+            .build()
+    });
+    let slots: Vec<_> = slots.collect();
+    for batch in slots.chunks(25) {
+        let write = scene.services.dynamodb.batch_write_item();
+        write.request_items(TokenTables::of(BASE).non_fungible, batch.to_vec()).send().await?;
+    }
+    for is_counting in [true, false] {
+        let reservations = if is_counting { scene.reservations.clone() } else { scene.only_rust() };
+        let reserved = join_all((0..20).map(|_| reservations.reserve(CLUSTER, ACCOUNT).into_future())).await;
+        assert_eq!(reserved.iter().filter(|reserved| reserved.is_ok()).count(), 10);
+        assert_eq!(scene.live().await?, 5_000);
+        drop(reserved);
+        reservations.flush().await;
+    }
     Ok(())
 }
 

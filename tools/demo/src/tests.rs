@@ -158,6 +158,8 @@ async fn the_sweeper_meets_its_requirements() -> anyhow::Result<()> {
     check(|with| with.refused = usize::MAX, "without the sweeper");
     let crowded = falsified(&comparison, |comparison| comparison.crowds[1].granted += 1);
     check_failed(&crowded.outcome(), 1, "11 tokens were granted at a limit of 10", "NOT SWEPT");
+    let admitted = falsified(&comparison, |comparison| comparison.calls.ours = 21);
+    check_failed(&admitted.outcome(), 1, "21 calls were admitted at a limit of 10", "NOT SWEPT");
     let [theirs, ..] = comparison.crowds.as_slice() else { panic!("no callers") };
     assert!(theirs.granted > theirs.limit, "{}", theirs.granted);
     Ok(())

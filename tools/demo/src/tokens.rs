@@ -1,10 +1,11 @@
 //! `cargo run -- tokens`: the same clients reserve tokens, start resources and wait for them to end, with the token sweeper
 //! and without it, in simulated time. About half of them use our client, the others behave like rate-limiter-py. Then many
-//! callers of each kind reserve at the same time.
+//! callers of each kind reserve at the same time, and take fungible tokens.
 //!
 //! Events report ended resources, in the shapes of the services that send them. Some are repeated, late, early or lost, and
 //! some are invalid. The table is compared with the clients and their resources, minute by minute and in the end.
 
+mod calls;
 mod client;
 mod crowd;
 mod ledger;
@@ -21,7 +22,7 @@ use std::{
 use anyhow::Context as _;
 use token_sweeper::report::SweepReport;
 
-use self::{client::capacity, crowd::Crowd, run::SimulationRun};
+use self::{calls::Calls, client::capacity, crowd::Crowd, run::SimulationRun};
 use crate::print::{self, Bars, Outcome, sparkline};
 
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -49,6 +50,7 @@ pub(crate) struct Comparison {
     simulated: i64,
     /// Callers of each kind of client at once.
     pub(crate) crowds: Vec<Crowd>,
+    pub(crate) calls: Calls,
     elapsed: Duration,
 }
 
@@ -103,7 +105,7 @@ pub(crate) async fn demonstrate(options: &Options) -> anyhow::Result<ExitCode> {
     println!("{} resources that end, seed {}", options.events, options.seed);
     let comparison = Box::pin(run(options)).await?;
     println!("{}\n\n{}\n", comparison.table(), comparison.lines());
-    println!("{}\n", crowd::table(&comparison.crowds));
+    println!("{}\n\n{}\n", crowd::table(&comparison.crowds), calls::table(comparison.calls));
     let hours = Duration::from_secs(comparison.simulated.unsigned_abs()).as_secs_f64() / 3600.0;
     println!("{hours:.1} simulated hours in {:.0} s", comparison.elapsed.as_secs_f64());
     Ok(comparison.outcome().print())
@@ -121,7 +123,8 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<Comparison> {
     without.work(Some(simulated)).await.context("without the sweeper")?;
     let (with, without) = (with.into_figures(), without.into_figures());
     let crowds = crowd::run().await.context("callers at once")?;
-    Ok(Comparison { with, without, simulated, crowds, elapsed: started.elapsed() })
+    let calls = calls::run().await.context("calls at once")?;
+    Ok(Comparison { with, without, simulated, crowds, calls, elapsed: started.elapsed() })
 }
 
 impl Comparison {
@@ -143,6 +146,7 @@ impl Comparison {
             problems.push(format!("{refused} reservations were refused, and {without} without the sweeper"));
         }
         problems.extend(crowd::problems(&self.crowds));
+        problems.extend(calls::problems(self.calls));
         Outcome {
             passed: format!("SWEPT: {} tokens created, none leaked, none taken while it was live", self.with.created),
             failed: format!("NOT SWEPT: {} requirements are not met", problems.len()),

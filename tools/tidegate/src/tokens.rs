@@ -21,7 +21,7 @@ use tidegate_aws::{
 use tidegate_domain::token_limits::{Action as RowAction, Change, LimitKey, plan};
 
 use self::{
-    file::File,
+    file::LimitsFile,
     report::{Report, Status},
 };
 use crate::connection::Connection;
@@ -43,14 +43,14 @@ pub enum Action {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum LimitsAction {
-    /// Makes the limits table equal to a file, and shows what differs
+    /// Writes the limits of a file to the limits table, and shows what differs
     #[command(after_long_help = SEMANTICS)]
     Apply(Apply),
 }
 
 /// What `apply` does, for `--help`.
 const SEMANTICS: &str = "\
-The file has the format of rate-limiter-py's LimitLoader, or states the same in TOML:
+The file is JSON in the format of rate-limiter-py's LimitLoader, or TOML with the same keys:
   {\"limits\": [{\"accountId\": \"123456789012\", \"resourceName\": \"emr-cluster\", \"limit\": 10, \"windowSec\": 60}]}
 A missing windowSec is 0. A limit of 0 blocks the account.
 
@@ -104,7 +104,7 @@ impl Action {
 impl Apply {
     /// Applies the file and prints a report. Returns the exit code: 0, or 1 if there is a conflict.
     async fn run(self, connection: &Connection) -> anyhow::Result<u8> {
-        let file = File::read(&self.file)?;
+        let file = LimitsFile::read(&self.file)?;
         for warning in &file.warnings {
             eprintln!("warning: {warning}");
         }
@@ -141,7 +141,7 @@ impl Apply {
     }
 
     /// The service of the option and of the file, which must not differ.
-    fn service_of(&self, file: &File) -> anyhow::Result<Option<String>> {
+    fn service_of(&self, file: &LimitsFile) -> anyhow::Result<Option<String>> {
         if let (Some(option), Some(key)) = (&self.service, &file.service) {
             ensure!(option == key, "--service is {option:?}, but the file's key \"service\" is {key:?}");
         }
@@ -168,7 +168,7 @@ impl Apply {
     }
 }
 
-/// Writes the changes, some at a time, and starts no further write after one has failed. Returns what became of each,
+/// Writes the changes, some at a time, and starts no further write after one has failed. Returns the status of each change
 /// and the first error.
 async fn write(store: &TokenLimits, seen: &SeenRows, changes: &[Change]) -> (Vec<Status>, Option<StoreError>) {
     let has_failed = &AtomicBool::new(false);
@@ -213,8 +213,9 @@ fn warn_of(Change { key: LimitKey { resource, account }, before, action }: &Chan
     }
     if before.service.is_some() && before.service != after.service {
         eprintln!(
-            "warning: account {account:?} on resource {resource:?} belongs to service {:?} no more",
-            before.service.as_deref().unwrap_or_default()
+            "warning: account {account:?} on resource {resource:?} moves from service {:?} to {:?}",
+            before.service.as_deref().unwrap_or_default(),
+            after.service.as_deref().unwrap_or_default()
         );
     }
 }

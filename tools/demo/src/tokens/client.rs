@@ -136,8 +136,7 @@ impl Clients {
     pub(crate) async fn all(&self) -> anyhow::Result<Vec<Token>> {
         let scan = self.dynamodb.scan().table_name(&self.table).consistent_read(true);
         let items: Vec<_> = scan.into_paginator().items().send().collect::<Result<_, _>>().await?;
-        // A free slot has no expiry.
-        items.iter().filter(|item| item.contains_key(EXPIRATION_TIME)).map(token).collect()
+        items.iter().map(token).collect()
     }
 }
 

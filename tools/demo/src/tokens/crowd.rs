@@ -8,12 +8,17 @@ use tidegate::{
     TokenTables,
     reservation::{Reservations, ReservationsBuilder, ReserveError},
 };
-use tidegate_aws::{client, clock, table};
+use tidegate_aws::{
+    client, clock,
+    schema::tokens::{ACCOUNT_ID, RESOURCE_NAME},
+    table,
+};
 use tidegate_domain::sweep::TokenKey;
 use tidegate_sandbox::{
     dynamodb::EmbeddedDynamoDb,
     faults::{FaultyHttp, sdk_config},
     gateway::{Conditions, Gateway, Usage},
+    item::text,
 };
 
 use super::{
@@ -127,7 +132,19 @@ impl Scene {
         let clients = Clients { dynamodb: self.dynamodb(), table, ours };
         let now = clock::now()?.get() / 1000;
         let ids: Vec<_> = (0..CALLERS).map(|number| format!("00000000-0000-4000-9000-{number:012}")).collect();
-        let granted = try_join_all(ids.iter().map(|id| clients.reserve(&LIMIT, id, now))).await?;
+        let reserve = async |id: &String| {
+            // The limit is read for each call.
+            let query = clients.dynamodb.query().table_name(&self.tables.limits);
+            let query = query.key_condition_expression("#resource = :resource AND #account = :account");
+            let query = query
+                .expression_attribute_names("#resource", RESOURCE_NAME)
+                .expression_attribute_names("#account", ACCOUNT_ID)
+                .expression_attribute_values(":resource", text(LIMIT.kind.name()))
+                .expression_attribute_values(":account", text(LIMIT.account));
+            query.send().await.context("a client could not read its limit")?;
+            clients.reserve(&LIMIT, id, now).await
+        };
+        let granted = try_join_all(ids.iter().map(reserve)).await?;
         let granted: Vec<_> = ids.into_iter().zip(granted).filter(|(_, granted)| *granted).collect();
         for (number, (reservation, _)) in granted.iter().enumerate() {
             let key = TokenKey { coordinate: LIMIT.coordinate(), reservation: reservation.clone() };

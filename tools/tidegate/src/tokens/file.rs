@@ -26,16 +26,16 @@ const LONGEST_SORT_KEY: usize = 1024;
 /// The most characters of a value that an error quotes.
 const LONGEST_QUOTE: usize = 100;
 
-/// What a file states.
+/// The content of a limits file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct File {
+pub struct LimitsFile {
     pub service: Option<String>,
     pub limits: BTreeMap<LimitKey, FileLimit>,
-    /// What an operator should look at, though it is no error.
+    /// Warnings for the operator. They do not stop the command.
     pub warnings: Vec<String>,
 }
 
-impl File {
+impl LimitsFile {
     /// Reads a file: TOML if its name ends in `.toml`, else JSON.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn refused(value: &Value, expect: &str) {
-        let message = format!("{:#}", File::of(value).unwrap_err());
+        let message = format!("{:#}", LimitsFile::of(value).unwrap_err());
         assert_eq!(message, expect, "{value}");
     }
 
@@ -150,7 +150,7 @@ mod tests {
     fn a_missing_window_is_zero() {
         let mut with_window = entry("1", "emr");
         with_window["windowSec"] = json!(60);
-        let file = File::of(&json!({"service": "s", "limits": [with_window, entry("2", "emr")]})).unwrap();
+        let file = LimitsFile::of(&json!({"service": "s", "limits": [with_window, entry("2", "emr")]})).unwrap();
         let windows: Vec<_> = file.limits.values().map(|limit| (limit.limit, limit.window_seconds)).collect();
         assert_eq!((file.service.as_deref(), windows), (Some("s"), vec![(10, 60), (10, 0)]));
         assert!(file.warnings.is_empty(), "{:?}", file.warnings);
@@ -171,7 +171,7 @@ mod tests {
         refused(&entry_with(LIMIT, &json!(1_u64 << 63)), &format!("limits[1].limit: {most}"));
         let missing = json!({"limits": [{"accountId": "1", "resourceName": "emr"}]});
         refused(&missing, "limits[0].limit: expected a whole number from 0, got nothing");
-        assert!(File::of(&entry_with(LIMIT, &json!(i64::MAX))).is_ok());
+        assert!(LimitsFile::of(&entry_with(LIMIT, &json!(i64::MAX))).is_ok());
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
             refused(&entry_with(field, &value), &expect);
         }
         for (field, longest) in [(ACCOUNT, 1024), (RESOURCE, 2048)] {
-            assert!(File::of(&entry_with(field, &json!("x".repeat(longest)))).is_ok());
+            assert!(LimitsFile::of(&entry_with(field, &json!("x".repeat(longest)))).is_ok());
             let (text, start) = ("x".repeat(longest + 1), "x".repeat(99));
             let expect =
                 format!("limits[1].{field}: expected at most {longest} bytes, got {}: \"{start}...", text.len());
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_key_may_occur_once() {
         let limits = [("1", "emr"), ("ab", "c"), ("a", "bc")].map(|(account, resource)| entry(account, resource));
-        assert_eq!(File::of(&json!({"limits": limits})).unwrap().limits.len(), 3);
+        assert_eq!(LimitsFile::of(&json!({"limits": limits})).unwrap().limits.len(), 3);
         let limits = [("1", "emr"), ("2", "emr"), ("1", "emr")].map(|(account, resource)| entry(account, resource));
         refused(&json!({"limits": limits}), "limits[0] and limits[2] are both for account \"1\" on resource \"emr\"");
     }
@@ -213,7 +213,7 @@ mod tests {
         let mut value = entry_with("windowsec", &json!(60));
         value["version"] = json!(1);
         value["limits"].as_array_mut().unwrap().extend([entry("1", "a:b"), entry("2", "a:b")]);
-        let warnings = File::of(&value).unwrap().warnings;
+        let warnings = LimitsFile::of(&value).unwrap().warnings;
         let [version, window, colon] = warnings.as_slice() else { panic!("{warnings:?}") };
         assert!(version.starts_with("version is ignored: the known keys are service, limits"), "{version}");
         assert!(window.starts_with("limits[1].windowsec is ignored") && window.contains("windowSec"), "{window}");

@@ -5,7 +5,7 @@ use tidegate_domain::token_limits::{Action, Change, LimitRow};
 
 use crate::output::{Output, table};
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// It is written, or would be if this is a dry run.

@@ -1,4 +1,4 @@
-//! The table becomes what the file states.
+//! The limits of the file are in the table.
 
 use super::*;
 
@@ -17,7 +17,8 @@ async fn rows_become_as_in_the_file() {
         entry("4", "emr", 0),
     ]);
     let said = operator.run(&json_file(&json!({"limits": limits})), "--service s").await;
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
+    let warning = "warning: account \"3\" on resource \"emr\" moves from service \"other\" to \"s\"\n";
+    assert_eq!((said.code, said.err.as_str()), (Some(0), warning), "{}", said.out);
     has(&said.out, &["status", "resource", "account", "limit", "window (s)", "service"]);
     has(&said.out, &["changed", "2", "10 -> 20", "0 -> 60", "s", "changed", "3", "10", "0", "other -> s"]);
     has(&said.out, &["created", "4", "0", "0", "s", "left", "5", "10", "0", "s"]);

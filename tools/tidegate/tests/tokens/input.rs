@@ -36,13 +36,26 @@ async fn wrong_files_are_refused() {
 async fn warnings_are_no_errors() {
     let operator = Operator::new().await;
     let entry = json!({"accountId": "1", "resourceName": "emr:x", "limit": 1, "windowsec": 60});
-    let said = operator.apply(json!([entry]), "").await;
+    let said = operator.apply(json!([&entry]), "").await;
     assert_eq!(said.counts(), json!({"created": 1, "unchanged": 0}));
     has(
         &said.err,
         &["warning: limits[0].windowsec is ignored", "windowSec", "warning: resourceName \"emr:x\" has a colon"],
     );
     assert_eq!(operator.table().await, map([("1 emr:x", "limit=1 windowSec=0")]));
+    operator.apply(json!([{"accountId": "1", "resourceName": "emr:x", "limit": 1, "windowSec": 60}]), "").await;
+    let said = operator.apply(json!([entry]), "").await;
+    has(&said.err, &["warning: account \"1\" on resource \"emr:x\" loses its window"]);
+}
+
+#[tokio::test]
+async fn the_bucket_table_is_no_token_table() {
+    let operator = Operator::new().await;
+    let file = json_file(&json!({"limits": [entry("1", "emr", 1)]}));
+    fails(&operator, &file, "--table staging-limits", 2, &["--table is the bucket table", "--base"]).await;
+    let mut command = operator.command(&file, "");
+    command.env("TIDEGATE_TABLE", "buckets");
+    assert_eq!(run(command).await.code, Some(0));
 }
 
 #[tokio::test]
