@@ -131,10 +131,9 @@ impl TokenRows {
     pub async fn release(&self, key: RowKey<'_>, now: EpochMillis) -> Result<(), StoreError> {
         let mut expression = Expression::default();
         expression.set(LAST_REFILL, number(&now));
-        let refilled = expression.remove(REFILLED);
-        expression.remove(LEFT);
+        let (refilled, left) = (expression.remove(REFILLED), expression.remove(LEFT));
         expression.remove(OPERATION);
-        expression.require(&format!("attribute_exists({refilled})"));
+        expression.require(&format!("(attribute_exists({refilled}) OR attribute_exists({left}))"));
         let update = self.update(key, expression, &self.client);
         WriteOutcome::of("UpdateItem", update.send().await).map(drop)
     }

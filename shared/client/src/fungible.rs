@@ -30,9 +30,12 @@
 //!
 //! - While only this crate's clients use a row, they take at most `limit + elapsed * limit / window` tokens in any
 //!   period, as far as their clocks agree. A take is denied only if the bucket lacks the tokens.
-//! - A take is charged at most once. If its response is lost, the client reads the row. If it cannot find out whether the
-//!   charge happened, the take fails with [`TakeError::Lost`], and the charge counts as done.
-//! - If a caller is cancelled, its write is completed, and the charge stays. Tokens cannot be given back.
+//! - A take is charged at most once. If its response is lost, the client reads the row. If that does not tell whether the
+//!   charge happened, the take fails with [`TakeError::Lost`]: count the tokens as taken.
+//! - If a clock was far ahead, nothing accrues until the other clocks reach the moment that it has stored.
+//!   [`Fungible::release_refill`] and the next take repair the row.
+//! - If a caller is cancelled, its write still finishes, and the charge stays. Tokens cannot be given back. A take counts at
+//!   some moment between its request and its response.
 //! - A cached row can deny a take, for at most a second, but never admits one.
 //!
 //! # Beside Python clients
@@ -48,12 +51,12 @@
 //! - Python's fail-safe takes a token per `window / limit` even if there is none. Such takes drive the tokens below zero,
 //!   and what accrues pays for them. If no client of this crate runs, Python clients have the stored tokens and then the
 //!   fail-safe. A schedule that calls [`Fungible::refill`] gives them the rest.
-//! - A row tells when a Python client took last, and not when it took each token. What they took since the last write of
-//!   this crate counts from their last take. So a bucket that was full in between may get fewer tokens than it would have
-//!   by the exact times. Frequent writes keep the difference small.
+//! - The row stores the time of the last take only. What Python clients took since the last write of this crate counts from
+//!   that time. So a bucket that was full in between gets up to two limits fewer tokens than it would have by the exact
+//!   times. The fail-safe waits for whole milliseconds: at more than one token per millisecond it takes more than accrues.
 //! - [`Fungible::release_refill`] undoes it for a row.
 //!
-//! Python clients must run with `TZ=UTC`, because they take local time for UTC.
+//! Run Python clients with `TZ=UTC`: rate-limiter-py treats local time as UTC, and otherwise exceeds the limit.
 //!
 //! # What an operation costs
 //!
@@ -64,6 +67,7 @@
 //! | take, of stored tokens or with a refill | 1 call, 1 WCU | 3 calls, 0.5 RCU, 2 WCU |
 //! | take, limit not read for five seconds | 2 calls, 0.5 RCU, 1 WCU | 3 calls, 0.5 RCU, 2 WCU |
 //! | take, another process has refilled since | 2 calls, 2 WCU | 3 calls, 0.5 RCU, 2 WCU |
+//! | take from a full bucket, with others | 2 to 4 calls, 2 to 4 WCU | 3 calls, 0.5 RCU, 2 WCU |
 //! | first take of a process | 3 calls, 1 RCU, 1 WCU | 3 calls, 0.5 RCU, 2 WCU |
 //! | denied | 1 call, 0.5 RCU | 2 calls, 0.5 RCU, 1 WCU |
 //! | denied again within a second | none | 2 calls, 0.5 RCU, 1 WCU |
@@ -81,7 +85,7 @@ use tidegate_aws::{
     token_tables::TokenTables,
 };
 use tidegate_domain::token_limits::LimitKey;
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 
 pub use self::error::{TakeError, TokensDenied};
 use self::rows::Rows;
@@ -143,7 +147,7 @@ impl Fungible {
 
     /// Starts a request for whole tokens of a resource for an account. Await the builder to send it.
     ///
-    /// The names have 1 to 1,000 bytes. A resource has no colon.
+    /// The names have 1 to 1,000 bytes.
     ///
     /// # Errors
     /// When it is awaited: [`TakeError::Denied`] if there are too few tokens now, and the other variants.
@@ -162,6 +166,13 @@ impl Fungible {
     /// names, and [`TakeError::Table`] if a call fails. After an error, the call can be repeated.
     pub async fn refill(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> Result<(), TakeError> {
         self.rows.refill(&checked_key(resource.as_ref(), account.as_ref())?).await
+    }
+
+    /// Waits until no write is running, such as those of cancelled callers.
+    ///
+    /// Call it before the process ends. In a Lambda function, call it before the response.
+    pub async fn flush(&self) {
+        self.rows.background.flush().await;
     }
 
     /// Lets Python clients refill a row again, and removes this crate's attributes from it. A row without them stays as it
@@ -201,14 +212,19 @@ impl FungibleBuilder {
 
     /// Builds the client. It makes no call.
     ///
-    /// An attempt of a call times out after two seconds, unless the SDK's client has timeouts of its own. A take is sent
-    /// once; a read again, within ten seconds.
+    /// It writes in tasks of the Tokio runtime in which this is called, so it must not outlive that runtime. An attempt of a
+    /// call times out after two seconds, unless the SDK's client has timeouts of its own. Takes are sent once; reads are
+    /// retried for up to ten seconds.
+    ///
+    /// # Panics
+    /// If it is called outside of a Tokio runtime.
     #[must_use]
     pub fn build(self) -> Fungible {
         let Self { client, tables, defaults, seals, clock } = self;
         let client = with_timeouts(&client);
         let limits = LimitCache::new(TokenLimits::new(client.clone(), tables.limits), defaults, clock.clone());
-        Fungible { rows: Arc::new(Rows::new(TokenRows::new(client, tables.fungible), limits, clock, seals)) }
+        let rows = TokenRows::new(client, tables.fungible);
+        Fungible { rows: Arc::new(Rows::new(rows, limits, clock, seals, Handle::current())) }
     }
 }
 

@@ -28,19 +28,26 @@ const CAPACITY: usize = 100_000;
 /// AWS: [partition keys and sort keys](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html#limits-partition-sort-keys).
 const LONGEST: usize = 1_000;
 
-/// Checks the names. rate-limiter-py joins them with a colon, so a resource must not have one: otherwise two accounts could
-/// share their tokens.
+/// Checks the names.
 pub(crate) fn checked_key(resource: &str, account: &str) -> Result<LimitKey, InvalidRequest> {
-    let check = |field, value: &str, expected, is_valid: bool| {
-        if is_valid && (1..=LONGEST).contains(&value.len()) {
-            return Ok(value.to_owned());
-        }
-        Err(InvalidRequest::Name { field, value: value.to_owned(), longest: LONGEST, expected })
-    };
     Ok(LimitKey {
-        resource: check("resource", resource, "a name without a colon", !resource.contains(':'))?,
-        account: check("account", account, "a name", true)?,
+        resource: name("resource", resource, "a name", true)?,
+        account: name("account", account, "a name", true)?,
     })
+}
+
+/// Checks the names of reservations. rate-limiter-py joins them with a colon, so a resource must not have one: otherwise two
+/// accounts could share their tokens.
+pub(crate) fn checked_coordinate(resource: &str, account: &str) -> Result<LimitKey, InvalidRequest> {
+    name("resource", resource, "a name without a colon", !resource.contains(':'))?;
+    checked_key(resource, account)
+}
+
+fn name(field: &'static str, value: &str, expected: &'static str, is_valid: bool) -> Result<String, InvalidRequest> {
+    if is_valid && (1..=LONGEST).contains(&value.len()) {
+        return Ok(value.to_owned());
+    }
+    Err(InvalidRequest::Name { field, value: value.to_owned(), longest: LONGEST, expected })
 }
 
 /// Caches the limits of accounts, and knows the defaults of resources.
@@ -76,18 +83,24 @@ impl LimitCache {
     async fn own(&self, key: &LimitKey) -> Result<Option<TokenLimit>, TableError> {
         let Ok(entry) = self.entries.get_or_insert_with(key, || Ok::<_, Infallible>(Arc::default()));
         let now = self.clock.moment().elapsed;
-        let is_fresh = |read_at: Duration| now.saturating_sub(read_at) < LIMIT_LIFETIME;
-        let read = *entry.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((limit, _)) = read.filter(|(_, read_at)| is_fresh(*read_at)) {
+        let fresh = || {
+            let read = *entry.read.lock().unwrap_or_else(PoisonError::into_inner);
+            read.filter(|(_, read_at)| now.saturating_sub(*read_at) < LIMIT_LIFETIME).map(|(limit, _)| limit)
+        };
+        if let Some(limit) = fresh() {
             return Ok(limit);
         }
         let call = async {
+            // Another caller may have read it meanwhile.
+            if let Some(limit) = fresh() {
+                return Ok(limit);
+            }
             let limit = self.store.find(&key.resource, &key.account).await;
             let limit = limit.map_err(|error| TableError::new(self.store.table(), error))?;
             *entry.read.lock().unwrap_or_else(PoisonError::into_inner) = Some((limit, now));
             Ok(limit)
         };
-        // Boxed: it is only polled every five seconds.
+        // Boxed to keep the future of a cached lookup small.
         entry.reading.get(|_| true, Box::pin(call)).await
     }
 }
@@ -98,10 +111,11 @@ mod tests {
 
     #[test]
     fn names_cannot_collide() {
-        assert!(checked_key("emr-cluster", "123456789012").is_ok());
-        assert!(checked_key("emr-cluster", "arn:aws:iam::1:role/a").is_ok());
-        let message = |resource, account| checked_key(resource, account).unwrap_err().to_string();
+        assert!(checked_coordinate("emr-cluster", "123456789012").is_ok());
+        assert!(checked_coordinate("emr-cluster", "arn:aws:iam::1:role/a").is_ok());
+        let message = |resource, account| checked_coordinate(resource, account).unwrap_err().to_string();
         assert!(message("emr:cluster", "1").contains("\"emr:cluster\""));
+        assert!(checked_key("emr:cluster", "1").is_ok());
         assert!(message("", "1").contains("resource"));
         assert!(message("emr", "").contains("account"));
         assert!(message("emr", &"1".repeat(1001)).contains("at most 1000"));

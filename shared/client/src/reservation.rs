@@ -89,7 +89,7 @@ pub use self::{
 use crate::{
     clock::Clock,
     error::{InvalidRequest, TableError},
-    limit_cache::{LimitCache, checked_key},
+    limit_cache::{LimitCache, checked_coordinate},
     limiter::with_timeouts,
     metrics,
 };
@@ -160,7 +160,7 @@ impl Reservations {
     ///
     /// Dropping the future frees a token that it took.
     pub fn reserve(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> Reserve {
-        let key = checked_key(resource.as_ref(), account.as_ref());
+        let key = checked_coordinate(resource.as_ref(), account.as_ref());
         Reserve { shared: Arc::clone(&self.shared), key, deadline: None }
     }
 
@@ -169,7 +169,7 @@ impl Reservations {
     /// # Errors
     /// [`ReserveError::Invalid`] for a wrong name, [`ReserveError::Table`] if the table cannot be read.
     pub async fn list(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> Result<Vec<Held>, ReserveError> {
-        let key = checked_key(resource.as_ref(), account.as_ref())?;
+        let key = checked_coordinate(resource.as_ref(), account.as_ref())?;
         let tokens = self.shared.list(&key).await?;
         Ok(tokens.into_iter().map(Held::from).collect())
     }
@@ -185,7 +185,7 @@ impl Reservations {
         account: impl AsRef<str>,
         id: impl AsRef<str>,
     ) -> Result<Token, InvalidRequest> {
-        Token::find(&self.shared, checked_key(resource.as_ref(), account.as_ref())?, id.as_ref())
+        Token::find(&self.shared, checked_coordinate(resource.as_ref(), account.as_ref())?, id.as_ref())
     }
 
     /// Waits until no write is running, such as those of dropped reservations and cancelled calls.

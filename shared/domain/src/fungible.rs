@@ -1,17 +1,18 @@
-//! Fungible tokens: what a row of the clients' table grants at a moment, and the one write that takes it.
+//! Decides whether a row of fungible tokens grants a take, and computes the write.
 //!
-//! A row is a token bucket. It holds at most `limit` tokens, and `limit` tokens accrue in each window. Nothing is written
-//! while they accrue: a **refill** credits them later, up to the moment `refilled` that it leaves in the row.
+//! A row is a token bucket. It holds at most `limit` tokens, and `limit` tokens accrue in each window. Accrual writes nothing.
+//! A **refill** credits it later, and stores the moment up to which it has credited, `refilled`.
 //!
 //! - A refill credits whole tokens. It moves `refilled` by the time in which they accrued, rounded up to a nanosecond, so
 //!   it loses less than a nanosecond of accrual. What has accrued beyond the limit is forfeited: then `refilled` moves to
 //!   the present. It never moves back, so nothing accrues for a clock that is behind it.
-//! - A take of stored tokens leaves `refilled`, so several clients can take at the same time. It is correct only while the
+//! - A take of stored tokens does not change `refilled`, so clients can take at the same time. It is valid only while the
 //!   stored and the accrued tokens together are at most the limit. Otherwise the next refill would credit what should be
 //!   forfeited. So a full bucket is refilled by the write that takes from it.
-//! - Clients of rate-limiter-py take stored tokens at any time. `left` is what `tokens` was after our last write, so the
-//!   difference is what they have taken since. The rule assumes that they took it at the time of their last take. A
-//!   bucket that was full by then has forfeited the rest.
+//! - rate-limiter-py takes stored tokens at any time. `left` is the value of `tokens` after our last write, so `left - tokens`
+//!   is what it has taken since. The rule assumes that it took this at the time of its last take, so that a bucket that was
+//!   full by then has forfeited what accrued before. Takes below zero are an exception: the fail-safe makes them one after
+//!   another, and what accrues between them is not forfeited.
 //!
 //! # Example
 //!
@@ -79,7 +80,7 @@ impl From<EpochMillis> for EpochNanos {
     }
 }
 
-/// How many tokens a bucket holds at most, and the window in which so many accrue.
+/// The capacity of a bucket, and the window in which that many tokens accrue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     limit: i128,
@@ -109,6 +110,14 @@ impl Rate {
         div_ceil(nanos.saturating_mul(self.limit), self.window)
     }
 
+    /// Returns the tokens that accrue while the fail-safe of rate-limiter-py takes tokens below zero: it waits for the time of
+    /// a token, in whole milliseconds, between two takes.
+    fn accrued_between_fail_safe_takes(self, left: i128, stored: i128) -> i128 {
+        let gaps = ((-stored).max(0) - (-left).max(0) - 1).max(0);
+        let gap = (self.window / NANOS_PER_MILLI / self.limit).max(1) * NANOS_PER_MILLI;
+        self.accrued(gaps.saturating_mul(gap)).min(gaps)
+    }
+
     /// The nanoseconds in which so many tokens accrue, rounded up. A bucket lacks less than `1 << 64` tokens, and a window is
     /// shorter than `1 << 63` nanoseconds.
     fn time_for(self, tokens: i128) -> i128 {
@@ -123,7 +132,7 @@ fn div_ceil(value: i128, by: i128) -> i128 {
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The stored tokens. Below zero if clients of rate-limiter-py have taken more than there was.
+    /// Stored tokens. Negative after fail-safe takes of rate-limiter-py.
     pub tokens: i64,
     /// When a client of rate-limiter-py refilled the row, in milliseconds since 1970.
     pub last_refill: Option<i64>,
@@ -135,7 +144,7 @@ pub struct Row {
     pub ours: Option<Ours>,
 }
 
-/// What our clients leave in a row.
+/// The attributes that our clients write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ours {
     /// The moment up to which accrued tokens are in [`Row::tokens`].
@@ -157,7 +166,8 @@ pub enum Step {
     Never,
 }
 
-/// A write that takes stored tokens. It depends on at least the requested number of tokens, and on these conditions.
+/// A write that takes stored tokens. Its conditions: the row has the requested tokens and at most [`at_most`](Self::at_most),
+/// its tokens are equal to [`Ours::left`], and [`Ours::refilled`] is not before [`since`](Self::since).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Take {
     /// What is taken.
@@ -166,7 +176,6 @@ pub struct Take {
     pub at_most: i64,
     /// [`Ours::refilled`] is not before this moment.
     pub since: EpochNanos,
-    // Also: `tokens` is equal to `left`.
 }
 
 /// A write that creates a row, or refills it and takes from it. It depends on the row that it was computed from: its
@@ -223,8 +232,17 @@ pub fn decide(row: Option<&Row>, rate: Rate, tokens: u64, now: EpochMillis, seal
 #[must_use]
 pub fn refill(row: Option<&Row>, rate: Rate, now: EpochMillis, seals: bool) -> Option<Refill> {
     let refill = Level::of(row, rate, now).refill(0);
-    let is_ours = row.is_some_and(|row| row.ours.is_some() && (row.is_sealed || !seals));
-    (!is_ours || refill.change != 0).then_some(refill)
+    let is_current = |row: &Row| row.is_managed(seals) && row.ours.is_some_and(|ours| ours.left == row.tokens);
+    (!row.is_some_and(is_current) || refill.change != 0).then_some(refill)
+}
+
+impl Row {
+    /// Returns whether our clients credit what accrues in the row. With `seals`, the row must be sealed, too. Otherwise a
+    /// write of [`refill`] must adopt the row: nothing accrues in it before.
+    #[must_use]
+    pub fn is_managed(&self, seals: bool) -> bool {
+        self.ours.is_some() && (self.is_sealed || !seals)
+    }
 }
 
 /// What a row holds at a moment.
@@ -255,9 +273,17 @@ impl Level {
         // A clock that is behind the last refill sees nothing accrue.
         let now = now.0.max(refilled);
         let taken_by_others = i128::from(left) - stored;
-        let last_token = row.last_token.map_or(now, |time| EpochNanos::of_millis(time).0.clamp(refilled, now));
-        let was_full = i128::from(left) + rate.accrued_at_most(last_token - refilled) > rate.limit;
-        let (base, base_at) = if was_full { (rate.limit - taken_by_others, last_token) } else { (stored, refilled) };
+        // If others have taken since, their last take is later than the refill, or their clock is behind.
+        let last_token = row.last_token.map(|time| EpochNanos::of_millis(time).0).filter(|time| *time > refilled);
+        let last_token = if taken_by_others == 0 { refilled } else { last_token.map_or(now, |time| time.min(now)) };
+        let earned = rate.accrued_at_most(last_token - refilled);
+        let was_full = i128::from(left).saturating_add(earned) > rate.limit;
+        let (base, base_at) = if was_full {
+            let paid = rate.accrued_between_fail_safe_takes(i128::from(left), stored);
+            ((rate.limit - taken_by_others + paid).min(stored.saturating_add(earned)), last_token)
+        } else {
+            (stored, refilled)
+        };
         let accrued = rate.accrued(now - base_at);
         let (available, until) = if accrued >= rate.limit - base {
             (rate.limit, now)

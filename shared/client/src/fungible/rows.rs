@@ -1,4 +1,4 @@
-//! Rows of fungible tokens: the call that follows from what was last seen of a row.
+//! Takes and refills rows, starting from a cached image of each row.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -16,7 +16,10 @@ use tidegate_domain::{
     time::EpochMillis,
     token_limits::LimitKey,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout_at},
+};
 use tracing::Instrument as _;
 
 use super::{
@@ -24,6 +27,7 @@ use super::{
     error::{TakeError, TokensDenied},
 };
 use crate::{
+    background::Background,
     clock::{Clock, Moment},
     core::Core,
     error::{Contended, TableError},
@@ -37,8 +41,7 @@ const CAPACITY: usize = 100_000;
 /// How old an image may be that denies a request. Tokens rise only by what accrues, unless Python clients refill the row.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// How often a request is tried while other clients write to the row. Each attempt starts from the row that the last one
-/// returned.
+/// The maximum number of attempts while other clients write to the row. Each starts from the row that the last one returned.
 const ATTEMPTS: u32 = 16;
 
 /// How often a request is tried while the table is busy.
@@ -50,11 +53,12 @@ pub(super) struct Rows {
     limits: LimitCache,
     clock: Clock,
     seals: bool,
+    pub(super) background: Arc<Background>,
     operations: OperationIds,
     known: Cache<LimitKey, Arc<KnownRow>>,
 }
 
-/// What is known of a row.
+/// The cached state of a row.
 #[derive(Default)]
 struct KnownRow {
     image: Mutex<Option<Image>>,
@@ -86,7 +90,7 @@ impl KnownRow {
         *self.image.lock().unwrap_or_else(PoisonError::into_inner) = image;
     }
 
-    /// Remembers what a write that began at `moment` has returned.
+    /// Caches the row that a write returned. The write began at `moment`.
     fn observe(&self, written: &Result<Written<TokenRow>, WriteError>, moment: Moment) {
         match written {
             Ok(Written::Applied(Some(row)) | Written::Refused(Some(row))) => self.set(Some(Image::of(row, moment))),
@@ -104,8 +108,9 @@ impl Image {
 }
 
 impl Rows {
-    pub(super) fn new(store: TokenRows, limits: LimitCache, clock: Clock, seals: bool) -> Self {
-        Self { store, limits, clock, seals, operations: OperationIds::new(), known: Cache::new(CAPACITY) }
+    pub(super) fn new(store: TokenRows, limits: LimitCache, clock: Clock, seals: bool, runtime: Handle) -> Self {
+        let (background, operations) = (Background::new(runtime), OperationIds::new());
+        Self { store, limits, clock, seals, background, operations, known: Cache::new(CAPACITY) }
     }
 
     pub(super) fn table(&self) -> &str {
@@ -116,11 +121,13 @@ impl Rows {
     pub(super) async fn take(self: &Arc<Self>, key: &LimitKey, tokens: u64) -> Result<Taken, TakeError> {
         let known = self.known(key);
         let mut is_fresh = known.image().is_none();
-        let ((limit, rate), _) = try_join(self.rate(key), self.image(key, &known)).await?;
+        let ((limit, rate), _) = try_join(self.rate(key), self.image(key, &known, Consistency::Eventual)).await?;
         let mut busy = 0;
-        for _ in 0..ATTEMPTS {
-            let Image { row, seen_at } = self.image(key, &known).await?;
-            let moment = self.clock.moment();
+        // One moment for all attempts: what another client has credited meanwhile is not credited again, so that an attempt
+        // after a lost race can take stored tokens.
+        let mut moment = self.clock.moment();
+        for attempt in 0..ATTEMPTS {
+            let Image { row, seen_at } = self.image(key, &known, Consistency::Eventual).await?;
             let write = match fungible::decide(row.as_ref(), rate, tokens, moment.now, self.seals) {
                 Step::Take(take) => Write::Take(take),
                 Step::Refill(refill) => Write::Refill(refill),
@@ -128,23 +135,34 @@ impl Rows {
                     let LimitKey { resource, account } = key.clone();
                     return Err(TakeError::Never { tokens, limit, resource, account });
                 }
+                Step::Deny(_) if row.as_ref().is_some_and(|row| !row.is_managed(self.seals)) => {
+                    match fungible::refill(row.as_ref(), rate, moment.now, self.seals) {
+                        Some(adoption) => Write::Refill(adoption),
+                        None => continue,
+                    }
+                }
                 Step::Deny(denial) => {
                     if is_fresh || moment.elapsed.saturating_sub(seen_at) < RECENT {
                         return Err(TakeError::Denied(TokensDenied::new(key, tokens, denial)));
                     }
                     known.set(None);
                     is_fresh = true;
+                    moment = self.clock.moment();
                     continue;
                 }
             };
             is_fresh = true;
+            let is_adoption = matches!(write, Write::Refill(Refill { tokens: 0, .. }));
             match self.write(key, &known, row, write, moment).await {
+                // The row is adopted.
+                Ok(Written::Applied(_)) if is_adoption => {}
                 Ok(Written::Applied(row)) => {
                     let remaining = row.and_then(|row| row.row).map_or(0, |row| row.tokens);
                     return Ok(Taken { remaining: u64::try_from(remaining).unwrap_or(0) });
                 }
-                Ok(Written::Refused(_)) => {}
-                Err(error) => self.overcome(key, error, &mut busy).await?,
+                Ok(Written::Refused(_)) if attempt == 0 => {}
+                Ok(Written::Refused(_)) => tokio::time::sleep(Core::backoff(attempt)).await,
+                Err(error) => self.back_off(key, error, &mut busy).await?,
             }
         }
         Err(self.contended().into())
@@ -180,15 +198,15 @@ impl Rows {
         known.set(None);
         let mut busy = 0;
         for _ in 0..ATTEMPTS {
-            let Image { row, .. } = self.image(key, &known).await?;
+            let Image { row, .. } = self.image(key, &known, Consistency::Strong).await?;
             let moment = self.clock.moment();
             let Some(refill) = fungible::refill(row.as_ref(), rate, moment.now, self.seals) else { return Ok(()) };
             match self.write(key, &known, row, Write::Refill(refill), moment).await {
                 Ok(Written::Applied(_)) => return Ok(()),
                 Ok(Written::Refused(_)) => {}
-                // It takes nothing, and cannot happen twice, so the caller can repeat it.
+                // It takes nothing, and its conditions prevent a second credit, so the caller can repeat it.
                 Err(WriteError::Lost(error)) => return Err(self.failed(error).into()),
-                Err(error) => self.overcome(key, error, &mut busy).await?,
+                Err(error) => self.back_off(key, error, &mut busy).await?,
             }
         }
         Err(self.contended().into())
@@ -222,12 +240,12 @@ impl Rows {
 
     /// Returns the row as it was last seen, or reads it. It may be outdated: a write depends on the row, and tokens rise only
     /// by what accrues, so an older row denies nothing that a newer one grants.
-    async fn image(&self, key: &LimitKey, known: &KnownRow) -> Result<Image, TakeError> {
+    async fn image(&self, key: &LimitKey, known: &KnownRow, consistency: Consistency) -> Result<Image, TakeError> {
         if let Some(image) = known.image() {
             return Ok(image);
         }
         let seen_at = self.clock.moment().elapsed;
-        let found = self.store.find(row_key(key), Consistency::Eventual).await.map_err(|error| self.failed(error))?;
+        let found = self.store.find(row_key(key), consistency).await.map_err(|error| self.failed(error))?;
         let image = Image { row: found.and_then(|found| found.row), seen_at };
         known.set(Some(image.clone()));
         Ok(image)
@@ -255,8 +273,7 @@ impl Rows {
             known.observe(&written, moment);
             written
         };
-        let written = tokio::spawn(task.in_current_span()).await;
-        written.unwrap_or_else(|error| {
+        self.background.run(task.in_current_span()).await.unwrap_or_else(|error| {
             Err(WriteError::Lost(StoreError::Unavailable { operation: "UpdateItem", source: Box::new(error) }))
         })
     }
@@ -288,8 +305,8 @@ impl Rows {
         }
     }
 
-    /// Waits if the table is busy. Returns the error of another failure.
-    async fn overcome(&self, key: &LimitKey, error: WriteError, busy: &mut u32) -> Result<(), TakeError> {
+    /// Backs off if the table is throttled. Returns any other error.
+    async fn back_off(&self, key: &LimitKey, error: WriteError, busy: &mut u32) -> Result<(), TakeError> {
         match error {
             WriteError::Throttled { error, .. } => {
                 *busy += 1;

@@ -87,7 +87,12 @@ fn a_row_of_python_is_adopted() {
     adopt(4, None, 4, refills(-4, 0, 12_000, 4));
     adopt(4, Some(START + 90_000), 4, refills(-4, 0, 12_000, 4));
     adopt(4, None, 5, denies(4, 6_000));
-    adopt(-1, None, 1, denies(-1, 12_000));
+    // Nothing accrues before a write adopts the row.
+    let created = Row { last_refill: None, ours: None, ..row(-1) };
+    check(Some(&created), 1, 12_000, denies(-1, 12_000));
+    assert!(!created.is_managed(false));
+    let adoption = refill(Some(&created), TEN_A_MINUTE.rate(), time(12_000), false).unwrap();
+    assert_eq!((adoption.change, adoption.left, adoption.until), (0, -1, EpochNanos::from(time(12_000))));
     adopt(9, Some(0), 1, refills(0, 9, 12_000, 1));
 }
 

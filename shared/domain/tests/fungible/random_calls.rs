@@ -156,6 +156,38 @@ proptest! {
         }
     }
 
+    /// While only rate-limiter-py takes, our refills follow the exact bucket to within two limits, however seldom they are.
+    #[test]
+    fn debt_follows_the_exact_bucket(
+        limit in limit(),
+        waits in prop::collection::vec((prop_oneof![3 => 0..400_i64, 1 => 0..60_000_i64], 1..4_usize), 1..150),
+        refill_every in 1..60_usize,
+    ) {
+        let mut world = World::new(limit, true, &[0]);
+        let seal = world.ask_refill(0).unwrap();
+        world.apply(&seal, true);
+        for (number, (wait, takes)) in waits.into_iter().enumerate() {
+            world.now += wait;
+            (0..takes).for_each(|_| drop(world.python_takes()));
+            if number % refill_every == 0
+                && let Some(write) = world.ask_refill(0)
+            {
+                prop_assert!(world.apply(&write, true));
+            }
+        }
+        let mut reference = Reference::new(limit, 0);
+        world.grants.iter().for_each(|grant| drop(reference.charge(*grant)));
+        reference.advance(world.nanos());
+        let exact = reference.level.div_euclid(limit.nanos());
+        let stored = world.row.as_ref().unwrap().tokens;
+        let available = world.ask_refill(0).map_or(stored, |write| match write.step {
+            Step::Refill(refill) => refill.left,
+            other => panic!("{other:?}"),
+        });
+        let least = exact - 2 * i128::from(limit.tokens) - world.refills;
+        prop_assert!(i128::from(available) >= least, "{available} of {exact}");
+    }
+
     /// No row and no limit makes a computation overflow.
     #[test]
     fn no_row_overflows(
