@@ -276,11 +276,12 @@ impl Level {
         // If others have taken since, their last take is later than the refill, or their clock is behind.
         let last_token = row.last_token.map(|time| EpochNanos::of_millis(time).0).filter(|time| *time > refilled);
         let last_token = if taken_by_others == 0 { refilled } else { last_token.map_or(now, |time| time.min(now)) };
-        let earned = rate.accrued_at_most(last_token - refilled);
-        let was_full = i128::from(left).saturating_add(earned) > rate.limit;
+        let until_last = last_token - refilled;
+        let was_full = i128::from(left).saturating_add(rate.accrued_at_most(until_last)) > rate.limit;
         let (base, base_at) = if was_full {
             let paid = rate.accrued_between_fail_safe_takes(i128::from(left), stored);
-            ((rate.limit - taken_by_others + paid).min(stored.saturating_add(earned)), last_token)
+            let nothing_forfeited = stored.saturating_add(rate.accrued(until_last));
+            ((rate.limit - taken_by_others + paid).min(nothing_forfeited), last_token)
         } else {
             (stored, refilled)
         };

@@ -111,6 +111,8 @@ fn what_python_has_taken_accrues_from_its_last_take() {
     check(Some(&taken(4, 1, 12_000)), 3, 12_000, refills(-1, 0, 12_000, 3));
     // The time of its take is not known.
     check(Some(&Row { last_token: None, ..taken(4, 1, 0) }), 8, 600_000, denies(7, 6_000));
+    // Its clock is behind the refill.
+    check(Some(&taken(10, 0, -3_600_000)), 1, 600_000, denies(0, 6_000));
     // What it has set is what there is.
     check(Some(&taken(4, 9, 12_000)), 9, 0, refills(-9, 0, 0, 9));
 }
