@@ -23,9 +23,9 @@ pub struct TokenTables {
     pub service_index: String,
 }
 
-/// A table whose name is not in the environment.
+/// The environment does not name a table or an index.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected the name of a table in the variable {variable}, or the tables' base name in {BASE_NAME}")]
+#[error("expected the name of a table or an index in the variable {variable}, or the tables' base name in {BASE_NAME}")]
 pub struct MissingName {
     /// The variable of the table's own name.
     pub variable: &'static str,

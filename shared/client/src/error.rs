@@ -164,13 +164,6 @@ pub struct Unavailable {
     pub(crate) is_busy: bool,
 }
 
-/// A call to one of the token tables that failed.
-#[derive(Clone, Debug)]
-pub struct TableError {
-    table: String,
-    source: Arc<StoreError>,
-}
-
 /// The table rejects a request or holds a malformed item, and will do so again.
 #[derive(Clone, Debug)]
 pub struct Rejected(Arc<dyn Error + Send + Sync>);
@@ -271,31 +264,6 @@ impl Unavailable {
     }
 }
 
-impl TableError {
-    pub(crate) fn new(table: &str, source: StoreError) -> Self {
-        Self { table: table.to_owned(), source: Arc::new(source) }
-    }
-
-    /// Returns the name of the table.
-    #[must_use]
-    pub fn table(&self) -> &str {
-        &self.table
-    }
-
-    /// Returns whether the same call may succeed later. Otherwise the table holds a malformed item, or the request is
-    /// impossible.
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        self.source.is_retryable()
-    }
-
-    /// Returns the error behind it.
-    #[must_use]
-    pub fn get_ref(&self) -> &(dyn Error + Send + Sync + 'static) {
-        &*self.source
-    }
-}
-
 impl From<Denied> for AcquireError {
     fn from(denied: Denied) -> Self {
         Self::Denied(denied)
@@ -323,14 +291,7 @@ impl fmt::Display for Rejected {
     }
 }
 
-impl fmt::Display for TableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "table {:?}: {}", self.table, causes(&*self.source))
-    }
-}
-
 // Their texts name all causes.
-impl Error for TableError {}
 impl Error for Rejected {}
 impl Error for Unavailable {}
 

@@ -333,4 +333,4 @@
 //! - Amounts are whole tokens.
 //! - Leases do not expire: a process that crashes leaves its tokens taken, and they come back with time.
 //! - Callers in different processes are not served in the order of their arrival.
-//! - It limits rates. For the number of jobs that run at the same time, use reservations, as rate-limiter-py does.
+//! - A [`Limiter`](crate::Limiter) limits rates. For the number of jobs that run at the same time, use [`reservation`](crate::reservation).

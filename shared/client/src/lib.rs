@@ -45,6 +45,11 @@
 //! All of it is stored as zae-limiter 0.17 stores it. After an error, a call can be repeated. If only its audit event failed,
 //! the event is not written again.
 //!
+//! # The tables of rate-limiter-py
+//!
+//! The module [`reservation`] limits how many clusters, jobs or sessions an account runs at the same time. The module
+//! [`fungible`] limits its calls in a window. Both share their limits with Python services that use rate-limiter-py.
+//!
 //! # Features
 //!
 //! | feature | what it adds |
@@ -90,6 +95,7 @@ mod shards;
 mod shared_call;
 mod store;
 mod switches;
+mod table_error;
 mod terms;
 #[cfg(feature = "tower")]
 pub mod tower;
@@ -105,13 +111,14 @@ pub use self::{
     entities::{Entities, Entity, NewEntity},
     error::{
         AcquireError, BuildError, CommitError, DecidedBy, Denied, InvalidRequest, LimitStatus, Rejected, ScopeError,
-        TableError, Unavailable,
+        Unavailable,
     },
     lease::Lease,
     limit::{InvalidLimit, Limit},
     limiter::{Limiter, LimiterBuilder, OnUnavailable},
     limits::{Limits, ScopeLimits},
     scope::Scope,
+    table_error::TableError,
     usage::{Usage, UsageSnapshot, UsageSummary},
 };
 pub use tidegate_aws::token_tables::{MissingName, TokenTables};

@@ -11,11 +11,7 @@ use quick_cache::sync::Cache;
 use tidegate_aws::token_limits::{TokenLimit, TokenLimits};
 use tidegate_domain::token_limits::LimitKey;
 
-use crate::{
-    clock::Clock,
-    error::{InvalidRequest, TableError},
-    shared_call::SharedCall,
-};
+use crate::{clock::Clock, error::InvalidRequest, shared_call::SharedCall, table_error::TableError};
 
 /// For how long a limit is remembered.
 pub(crate) const LIMIT_LIFETIME: Duration = Duration::from_secs(5);

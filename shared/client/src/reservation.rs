@@ -1,8 +1,8 @@
 //! Limits how many clusters, jobs or sessions an account runs at the same time.
 //!
 //! The tokens live in the tables of rate-limiter-py, so Rust and Python services can share limits. Reserve a token, start
-//! the resource, and bind the token to the resource's id. The Lambda function `token-sweeper` frees the token when the
-//! resource has ended.
+//! the resource, and bind the token to the resource's id within five minutes. The Lambda function `token-sweeper` frees the
+//! token when the resource has ended.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -14,7 +14,7 @@
 //!
 //! match reservations.reserve("emr-cluster", "123456789012").await {
 //!     Ok(mut reservation) => {
-//!         // If this fails, dropping the reservation frees the token. So it must fail only if no cluster runs.
+//!         // `?` drops the reservation, which frees its token: return an error only if no cluster was started.
 //!         let cluster = start_cluster().await?;
 //!         let token = reservation.bind(&cluster, Duration::from_hours(8)).await?;
 //!         println!("{cluster} runs with the fencing number {}", token.fence());
@@ -29,7 +29,8 @@
 //! # What a reservation guarantees
 //!
 //! Each token of a limit is a slot, an item with at most one holder. A client takes a free slot with one conditional write,
-//! so clients of this crate never hold more tokens than the limit, however many of them reserve at the same time.
+//! so clients of this crate never hold more tokens than the limit, however many of them reserve at the same time. The
+//! exceptions are lowered limits and wrong clocks, see below.
 //!
 //! Python clients count tokens, and add one if there are fewer than the limit. They count slots, too. By default, this
 //! crate counts their tokens: it takes no slot if a consistent count over all pages has reached the limit, and gives the
@@ -44,8 +45,8 @@
 //! - They count only the first megabyte, about 4,000 tokens.
 //! - On a host whose time zone is not UTC, their expiry times are wrong.
 //!
-//! Replace `EventProcessorManager` of rate-limiter-py by `token-sweeper` before you use this crate: it deletes items without
-//! a condition, and could delete a slot that has a new holder.
+//! Replace `EventProcessorManager` of rate-limiter-py by `token-sweeper` before you use this crate:
+//! `EventProcessorManager` deletes items without a condition, and could delete a slot that has a new holder.
 //!
 //! A limit is cached for five seconds. After it was lowered, clients can hold more tokens than the new limit: those
 //! that they held before, and those that they take before they read it.
@@ -88,10 +89,11 @@ pub use self::{
 };
 use crate::{
     clock::Clock,
-    error::{InvalidRequest, TableError},
+    error::InvalidRequest,
     limit_cache::{LimitCache, checked_coordinate},
     limiter::with_timeouts,
     metrics,
+    table_error::TableError,
 };
 
 /// The longest owner that is stored, in bytes: each read of a slot pays for it.
@@ -121,7 +123,7 @@ pub struct ReservationsBuilder {
 /// Made by [`Reservations::reserve`].
 #[must_use = "nothing is reserved before the request is awaited"]
 #[derive(Clone)]
-pub struct Reserve {
+pub struct ReserveBuilder {
     shared: Arc<Shared>,
     key: Result<LimitKey, InvalidRequest>,
     deadline: Option<tokio::time::Instant>,
@@ -159,9 +161,9 @@ impl Reservations {
     /// A resource is a name without a colon. Both names have at most 1,000 bytes.
     ///
     /// Dropping the future frees a token that it took.
-    pub fn reserve(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> Reserve {
+    pub fn reserve(&self, resource: impl AsRef<str>, account: impl AsRef<str>) -> ReserveBuilder {
         let key = checked_coordinate(resource.as_ref(), account.as_ref());
-        Reserve { shared: Arc::clone(&self.shared), key, deadline: None }
+        ReserveBuilder { shared: Arc::clone(&self.shared), key, deadline: None }
     }
 
     /// Lists the tokens that an account holds, those of Python clients included.
@@ -252,7 +254,7 @@ impl ReservationsBuilder {
     }
 }
 
-impl Reserve {
+impl ReserveBuilder {
     /// If all tokens are held, tries again until the deadline, which is Tokio's [`Instant`](tokio::time::Instant). Without a
     /// deadline, the request is denied at once.
     ///
@@ -265,7 +267,7 @@ impl Reserve {
     }
 }
 
-impl IntoFuture for Reserve {
+impl IntoFuture for ReserveBuilder {
     type Output = Result<Reservation, ReserveError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
@@ -312,8 +314,11 @@ impl fmt::Debug for Reservations {
     }
 }
 
-impl fmt::Debug for Reserve {
+impl fmt::Debug for ReserveBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reserve").field("key", &self.key).field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("ReserveBuilder")
+            .field("key", &self.key)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
     }
 }

@@ -1,12 +1,13 @@
 //! The client crate on the token tables of rate-limiter-py.
 
-mod beside_python;
 mod fungible;
+mod fungible_conditions;
+mod fungible_costs;
 mod fungible_faults;
-mod fungible_operations;
 mod fungible_python;
-mod fungible_rows;
+mod reservation_cancellation;
 mod reservation_costs;
 mod reservation_faults;
+mod reservation_python;
 mod reservations;
-mod slots;
+mod slot_conditions;

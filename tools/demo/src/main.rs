@@ -59,7 +59,7 @@ enum Command {
     Keeper(keeper::Options),
     /// Shows what the bucket keeper saves and costs: several loads with it and without it, in simulated time
     KeeperCosts(costs::Options),
-    /// Shows the token sweeper at work: the same clients with it and without it, in simulated time
+    /// Shows the token sweeper at work: the same clients with it and without it, in simulated time, and callers of our client beside others
     Tokens(tokens::Options),
     /// Shows what workers make of the rate aggregator's summary, in simulated time: drawn, and in figures
     Rates(rates::Options),

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use tidegate_domain::{fungible::Denial, token_limits::LimitKey};
 
-use crate::error::{InvalidRequest, TableError};
+use crate::{error::InvalidRequest, table_error::TableError};
 
 /// Why a take or a refill of fungible tokens failed.
 #[derive(Clone, Debug, thiserror::Error)]

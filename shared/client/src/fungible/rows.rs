@@ -30,9 +30,10 @@ use crate::{
     background::Background,
     clock::{Clock, Moment},
     core::Core,
-    error::{Contended, TableError},
+    error::Contended,
     limit_cache::LimitCache,
     operation_ids::OperationIds,
+    table_error::TableError,
 };
 
 /// The most rows that a client remembers.

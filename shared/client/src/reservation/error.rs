@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{InvalidRequest, TableError};
+use crate::{error::InvalidRequest, table_error::TableError};
 
 /// Why a request got no token.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -22,11 +22,8 @@ use super::{
     token::{HeldSlot, Reservation},
 };
 use crate::{
-    background::Background,
-    clock::Clock,
-    error::{Contended, TableError},
-    limit_cache::LimitCache,
-    operation_ids::random_u64,
+    background::Background, clock::Clock, error::Contended, limit_cache::LimitCache, operation_ids::random_u64,
+    table_error::TableError,
 };
 
 /// How many accounts' slots are remembered.

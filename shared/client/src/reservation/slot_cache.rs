@@ -10,7 +10,7 @@ use std::{
 use tidegate_domain::reservation::Occupancy;
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::{error::TableError, limit_cache::LIMIT_LIFETIME, shared_call::SharedCall};
+use crate::{limit_cache::LIMIT_LIFETIME, shared_call::SharedCall, table_error::TableError};
 
 /// How many slots are drawn at random before the free ones are listed.
 const DRAWS: u32 = 8;

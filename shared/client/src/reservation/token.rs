@@ -19,7 +19,7 @@ use tidegate_domain::{
 };
 
 use super::{error::TokenError, reserve::Shared, slot_cache::SlotCache, time};
-use crate::error::{InvalidRequest, TableError};
+use crate::{error::InvalidRequest, table_error::TableError};
 
 /// The longest id of a resource, in bytes: it is a key of the index by resource.
 ///
@@ -67,8 +67,8 @@ pub(super) struct HeldSlot {
 }
 
 impl Reservation {
-    /// Binds the token to a running resource, such as an EMR cluster. It expires after `lifetime`, or with the reservation
-    /// if that is later.
+    /// Binds the token to a running resource, such as an EMR cluster. The token expires `lifetime` from now, but not before
+    /// the reservation would have.
     ///
     /// `token-sweeper` frees the token when the resource has ended. If the resource may run for longer than `lifetime`,
     /// call [`Token::renew`].
@@ -134,7 +134,7 @@ impl Reservation {
         self.slot.id()
     }
 
-    /// Returns a number that rises each time the same slot is taken. With a limit of 1, it rises with each reservation of
+    /// Returns the fencing token: a number that rises each time the same slot is taken. With a limit of 1, it rises with each reservation of
     /// the account: a service that sees a lower number than before rejects the request of an earlier holder.
     ///
     /// After TTL or `token-sweeper` has deleted the slot, this relies on clocks that differ by less than the time for which

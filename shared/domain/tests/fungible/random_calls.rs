@@ -168,7 +168,9 @@ proptest! {
         world.apply(&seal, true);
         for (number, (wait, takes)) in waits.into_iter().enumerate() {
             world.now += wait;
-            (0..takes).for_each(|_| drop(world.python_takes()));
+            for _ in 0..takes {
+                world.python_takes();
+            }
             if number % refill_every == 0
                 && let Some(write) = world.ask_refill(0)
             {
@@ -176,7 +178,9 @@ proptest! {
             }
         }
         let mut reference = Reference::new(limit, 0);
-        world.grants.iter().for_each(|grant| drop(reference.charge(*grant)));
+        for grant in &world.grants {
+            reference.charge(*grant);
+        }
         reference.advance(world.nanos());
         let exact = reference.level.div_euclid(limit.nanos());
         let stored = world.row.as_ref().unwrap().tokens;

@@ -90,7 +90,7 @@ impl LimitsFile {
         self.warnings.extend(resources.into_iter().filter(|resource| resource.contains(':')).map(|resource| {
             format!(
                 "{RESOURCE} {resource:?} has a colon: rate-limiter-py may count its reservations for another resource and \
-                 account, and tidegate refuses it"
+                 account, and the crate tidegate refuses reservations of it"
             )
         }));
     }
@@ -99,6 +99,9 @@ impl LimitsFile {
 /// Reads a name of at most so many bytes.
 fn name(place: &str, fields: &Map<String, Value>, field: &str, longest: usize) -> anyhow::Result<String> {
     let value = fields.get(field);
+    if let Some(Value::Number(number)) = value {
+        bail!("{place}{field}: expected a string, got the number {number}: put it in quotes");
+    }
     let text = value.and_then(Value::as_str).filter(|text| !text.is_empty());
     let text =
         text.with_context(|| format!("{place}{field}: expected a string that is not empty, got {}", quoted(value)))?;
