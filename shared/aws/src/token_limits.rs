@@ -62,7 +62,7 @@ impl TokenLimits {
         &self.table
     }
 
-    /// Reads the limit of an account, eventually consistently, as all clients do. `None` if it has none of its own.
+    /// Reads an account's limit with an eventually consistent read, as all clients do. `None` if the account has no row.
     pub async fn find(&self, resource: &str, account: &str) -> Result<Option<TokenLimit>, StoreError> {
         let request = self.client.get_item().table_name(&self.table).set_key(Some(limit_key(resource, account)));
         let output = request.send().await.map_err(|error| StoreError::from_sdk("GetItem", error))?;

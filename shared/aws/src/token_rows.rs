@@ -1,7 +1,7 @@
-//! Rows of fungible tokens, as a client takes tokens from them and refills them.
+//! Reads and writes rows of fungible tokens.
 //!
-//! An `ADD` is not idempotent, so the SDK must not send one again. Each write leaves its id in the attribute `#op`. If a
-//! response is lost, [`TokenRows::find`] reads the row and tells whether the write happened.
+//! An `ADD` is not idempotent, so the SDK must not retry it. Each write stores its id in the attribute `#op`. After a lost
+//! response, the caller reads the row and compares the id.
 
 use aws_sdk_dynamodb::{Client, operation::update_item::builders::UpdateItemFluentBuilder, types::AttributeValue};
 use tidegate_domain::{
@@ -25,7 +25,7 @@ pub use crate::{
 /// The table of fungible tokens.
 #[derive(Clone, Debug)]
 pub struct TokenRows {
-    /// For reads and for what may be repeated.
+    /// For reads and idempotent writes.
     client: Client,
     /// Sends each write once.
     once: Client,
@@ -42,20 +42,20 @@ pub struct RowKey<'k> {
 /// A row as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRow {
-    /// `None` if the item has no tokens. Then it counts as missing.
+    /// `None` if the item has no `tokens`. Such an item is treated as missing.
     pub row: Option<Row>,
-    /// The id that the last write of our clients left.
+    /// The id of the last write of our clients.
     pub operation: Option<String>,
 }
 
-/// Who writes, and when.
+/// The parameters of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct RowOperation<'o> {
-    /// The id that the write leaves in the row; never used twice.
+    /// The id that is stored in the row. It is unique.
     pub id: &'o str,
     /// The present moment.
     pub now: EpochMillis,
-    /// Whether rows are kept from being refilled by rate-limiter-py.
+    /// Whether writes set `lastRefill` so that rate-limiter-py does not refill.
     pub seals: bool,
 }
 
@@ -127,7 +127,7 @@ impl TokenRows {
         self.send(key, expression).await
     }
 
-    /// Lets rate-limiter-py refill a row, and removes what our clients have left in it. A row without that stays as it is.
+    /// Lets rate-limiter-py refill a row again, and removes our attributes. A row without them does not change.
     pub async fn release(&self, key: RowKey<'_>, now: EpochMillis) -> Result<(), StoreError> {
         let mut expression = Expression::default();
         expression.set(LAST_REFILL, number(&now));
@@ -151,7 +151,7 @@ fn item_key(RowKey { resource, account }: RowKey<'_>) -> Item {
     limit_key(resource, account)
 }
 
-/// Leaves the write's id, and the time of a take.
+/// Stores the id of the write, and the time of a take.
 fn stamp(expression: &mut Expression, operation: RowOperation<'_>, taken: u64) {
     expression.set(OPERATION, text(operation.id));
     if taken > 0 {
@@ -159,7 +159,7 @@ fn stamp(expression: &mut Expression, operation: RowOperation<'_>, taken: u64) {
     }
 }
 
-/// The write depends on the value of an attribute, or on its absence.
+/// Requires the attribute to have this value, or to be absent.
 fn require_seen(expression: &mut Expression, attribute: &str, seen: Option<i128>) {
     if let Some(seen) = seen {
         expression.compare(attribute, "=", number(&seen));

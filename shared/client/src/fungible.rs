@@ -40,16 +40,16 @@
 //!
 //! # Beside Python clients
 //!
-//! Clients of rate-limiter-py 0.3.0 set the tokens to `limit - 1` after each take, so they limit almost nothing, and no
-//! client can promise more on a row that they refill. With [`exact_beside_python`](FungibleBuilder::exact_beside_python),
+//! rate-limiter-py 0.3.0 sets the tokens to `limit - 1` after each take, so it limits almost nothing, and a row that it
+//! refills is not limited, whatever this crate does. With [`exact_beside_python`](FungibleBuilder::exact_beside_python),
 //! only this crate refills:
 //!
 //! - Each row that it creates, adopts or refills gets a `lastRefill` in the year 9999. A Python client refills only if
 //!   `lastRefill` lies in the past.
-//! - What Python clients take is part of the limit. From the first such write on, clients of both kinds together take at
-//!   most `limit + elapsed * limit / window` tokens, and what Python's fail-safe takes.
-//! - Python's fail-safe takes a token per `window / limit` even if there is none. Such takes drive the tokens below zero,
-//!   and what accrues pays for them. If no client of this crate runs, Python clients have the stored tokens and then the
+//! - Takes of Python clients count. From the first such write on, clients of both kinds together take at most
+//!   `limit + elapsed * limit / window` tokens, plus the takes of Python's fail-safe.
+//! - Python's fail-safe takes one token per `window / limit` even from an empty row. Such takes make `tokens` negative, and
+//!   later accrual pays for them. If no client of this crate runs, Python clients have the stored tokens and then the
 //!   fail-safe. A schedule that calls [`Fungible::refill`] gives them the rest.
 //! - The row stores the time of the last take only. What Python clients took since the last write of this crate counts from
 //!   that time. So a bucket that was full in between gets up to two limits fewer tokens than it would have by the exact
@@ -189,15 +189,15 @@ impl Fungible {
 }
 
 impl FungibleBuilder {
-    /// Sets the limit of accounts that have no row in the limits table: so many tokens per window. For a row without a
-    /// window, this window applies. A limit of 0 blocks the accounts.
+    /// Sets the limit of accounts without a row in the limits table, in tokens per window. The window also applies to rows
+    /// without one. A limit of 0 blocks the accounts.
     pub fn default_limit(mut self, resource: impl Into<String>, tokens: u64, window: Duration) -> Self {
         self.defaults.insert(resource.into(), TokenLimit { tokens, window: Some(window) });
         self
     }
 
-    /// Takes over the refill of each row that the client writes, so that the limit also holds for Python clients of the
-    /// row: see the [module](self#beside-python-clients).
+    /// Takes over the refill of every row that this client writes, of all resources, so that the limit also holds for Python
+    /// clients: see the [module](self#beside-python-clients).
     pub fn exact_beside_python(mut self) -> Self {
         self.seals = true;
         self

@@ -215,7 +215,7 @@ impl ReservationsBuilder {
         self
     }
 
-    /// Keeps so many tokens of each limit free for Python clients that count at the same time. At least one token of a limit
+    /// Keeps this number of tokens of each limit free for Python clients that count at the same time. At least one token of a limit
     /// can be taken. It undoes [`only_rust_clients`](Self::only_rust_clients).
     pub fn margin(mut self, tokens: u32) -> Self {
         self.margin = Some(tokens);

@@ -99,13 +99,12 @@ impl Rate {
         (limit > 0 && window > 0).then(|| Self { limit: limit.into(), window: window.into() })
     }
 
-    /// The tokens that accrue in so many nanoseconds, rounded down. If the product saturates, they are more than a bucket
-    /// can lack.
+    /// Returns the tokens that accrue in these nanoseconds, rounded down. If the product saturates, they fill any bucket.
     fn accrued(self, nanos: i128) -> i128 {
         nanos.saturating_mul(self.limit) / self.window
     }
 
-    /// The same, rounded up.
+    /// Returns the tokens that accrue in these nanoseconds, rounded up.
     fn accrued_at_most(self, nanos: i128) -> i128 {
         div_ceil(nanos.saturating_mul(self.limit), self.window)
     }
@@ -118,8 +117,8 @@ impl Rate {
         self.accrued(gaps.saturating_mul(gap)).min(gaps)
     }
 
-    /// The nanoseconds in which so many tokens accrue, rounded up. A bucket lacks less than `1 << 64` tokens, and a window is
-    /// shorter than `1 << 63` nanoseconds.
+    /// Returns the nanoseconds in which these tokens accrue, rounded up. It cannot overflow: a bucket is less than `1 << 64`
+    /// tokens below its limit, and a window is shorter than `1 << 63` nanoseconds.
     fn time_for(self, tokens: i128) -> i128 {
         div_ceil(tokens * self.window, self.limit)
     }
@@ -140,7 +139,7 @@ pub struct Row {
     pub last_token: Option<i64>,
     /// Whether `last_refill` keeps clients of rate-limiter-py from refilling.
     pub is_sealed: bool,
-    /// What our clients have left. `None` if they have not written to the row.
+    /// The attributes that our clients write. `None` if they have not written to the row.
     pub ours: Option<Ours>,
 }
 
@@ -149,20 +148,20 @@ pub struct Row {
 pub struct Ours {
     /// The moment up to which accrued tokens are in [`Row::tokens`].
     pub refilled: EpochNanos,
-    /// What [`Row::tokens`] was after the last write of our clients.
+    /// The value of [`Row::tokens`] after the last write of our clients.
     pub left: i64,
 }
 
-/// The next call for a request.
+/// What to do for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Take stored tokens.
     Take(Take),
     /// Create the row, or credit what has accrued, and take, in one write.
     Refill(Refill),
-    /// No call: the row has too few tokens.
+    /// Deny: the row has too few tokens.
     Deny(Denial),
-    /// No call: the request asks for more than the limit.
+    /// Deny: the request asks for more than the limit.
     Never,
 }
 
@@ -172,7 +171,7 @@ pub enum Step {
 pub struct Take {
     /// What is taken.
     pub tokens: u64,
-    /// The row has at most so many tokens. Then these and the accrued ones are at most the limit.
+    /// The largest number of stored tokens at which the bucket is not over the limit.
     pub at_most: i64,
     /// [`Ours::refilled`] is not before this moment.
     pub since: EpochNanos,
@@ -195,14 +194,14 @@ pub struct Refill {
 /// Why a row does not grant a request now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// The stored and the accrued tokens; below zero in debt.
+    /// The stored and the accrued tokens. Negative in debt.
     pub available: i64,
     /// The time until the row has the requested tokens if no other client takes any, rounded up to a millisecond.
     pub retry_after: Duration,
 }
 
-/// Decides on a request for tokens of a row, which is `None` if it does not exist. With `seals`, each write seals the row,
-/// and the row must be sealed before stored tokens are taken.
+/// Decides on a request. `row` is `None` if the row does not exist. With `seals`, each refill seals the row, and stored tokens
+/// are taken from sealed rows only.
 #[must_use]
 pub fn decide(row: Option<&Row>, rate: Rate, tokens: u64, now: EpochMillis, seals: bool) -> Step {
     let wanted = i128::from(tokens);

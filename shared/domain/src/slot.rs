@@ -4,7 +4,7 @@
 //! condition, [`Slot::allows`]. A write may be sent again after a lost response: [`Slot::explain`] tells whether it already
 //! took effect, or the slot has changed.
 
-/// A slot as it is stored.
+/// A stored slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// The id of the reservation that holds the slot.

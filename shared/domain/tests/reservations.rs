@@ -13,7 +13,7 @@ const LIMIT: u32 = 3;
 const NOW: i64 = 1_767_225_600;
 const RESERVED: i64 = 300;
 const BOUND: i64 = 28_800;
-/// For so many seconds, an attempt of a write may land.
+/// An attempt of a write may land for this number of seconds.
 const LATEST: i64 = LONGEST_WRITE.as_secs().cast_signed();
 
 /// A write that may land later, and again.

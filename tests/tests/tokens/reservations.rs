@@ -286,7 +286,7 @@ async fn a_denial_is_forgotten() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A limit of 5,000 of which few are free: callers find the free slots without exceeding the limit.
+/// Few slots of a limit of 5,000 are free. Callers find the free slots without exceeding the limit.
 #[tokio::test]
 async fn large_limits_are_filled_exactly() -> anyhow::Result<()> {
     let scene = ReservationScene::new(5_000).await?;

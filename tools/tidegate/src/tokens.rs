@@ -59,7 +59,7 @@ With a service, rows of the file get that serviceName, and rows of the service t
 service, only rows of the file are written, and they keep the serviceName that they have.
 
 A row that is equal to the file is not written. Each write depends on the row as it was read. A row that another writer
-changes meanwhile is a conflict: it stays as it is, the exit code is 1, and the same command can be run again.
+changes meanwhile is a conflict: it does not change, the exit code is 1, and the same command can be run again.
 
 Variables: LIMIT_TABLE and LIMIT_SERVICE_INDEX name the table and its index; without them, LIMITER_TABLES_BASE_NAME is
 their base name.

@@ -15,7 +15,7 @@ use crate::{bucket_item::BucketItem, dynamodb::Item, error::StoreError};
 /// The result of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Written<T = BucketItem> {
-    /// It happened; the item after it, or `None` if that cannot be read.
+    /// The write was applied. Holds the new item, or `None` if it cannot be read.
     Applied(Option<T>),
     /// A condition failed, so nothing was written. Holds the item, or `None` if the item does not exist.
     Refused(Option<T>),
@@ -24,7 +24,7 @@ pub enum Written<T = BucketItem> {
 /// A write that failed, or whose result is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The table or the item takes no more for the moment. Nothing was written.
+    /// The write was throttled. Nothing was written.
     #[error("{error}")]
     Throttled {
         error: StoreError,
@@ -39,11 +39,11 @@ pub enum WriteError {
     Lost(StoreError),
 }
 
-/// What the service said of a write that it has not made.
+/// Why the service rejected a write.
 pub(super) enum Refusal {
-    /// A condition failed; the item, if there is one.
+    /// A condition failed. Holds the item, or `None` if it does not exist.
     Condition(Option<Item>),
-    /// The item's own partition is too hot, or something else is.
+    /// The write was throttled.
     Throttled {
         is_hot_partition: bool,
     },
@@ -74,7 +74,7 @@ pub(crate) fn without_retries(client: &Client) -> Client {
     Client::from_conf(client.config().to_builder().retry_config(RetryConfig::disabled()).build())
 }
 
-/// Sends an update of an item, which `read` reads.
+/// Sends an update once. `read` parses the item.
 pub(crate) async fn send<T>(
     update: UpdateItemFluentBuilder,
     read: fn(Item) -> Result<T, StoreError>,
@@ -119,7 +119,7 @@ where
     Err(kind(StoreError::from_sdk(operation, error)))
 }
 
-/// The reason of a throttled write whose item collection is written too fast.
+/// The throttling reason for a partition that exceeds its write throughput.
 ///
 /// AWS: [throttling reasons](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/throttling-diagnosing.html).
 const HOT_PARTITION: &str = "TableWriteKeyRangeThroughputExceeded";

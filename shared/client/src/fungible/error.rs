@@ -1,4 +1,4 @@
-//! Why fungible tokens were not taken.
+//! Errors of fungible tokens.
 
 use std::{fmt, time::Duration};
 
@@ -6,7 +6,7 @@ use tidegate_domain::{fungible::Denial, token_limits::LimitKey};
 
 use crate::{error::InvalidRequest, table_error::TableError};
 
-/// Why a take or a refill of fungible tokens failed.
+/// An error of a take or a refill.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TakeError {
@@ -43,8 +43,8 @@ pub enum TakeError {
         /// The account.
         account: String,
     },
-    /// The account's row in the limits table has no `windowSec`, or one of 0, and the resource has no default limit; or the
-    /// window of its default limit is zero.
+    /// The account's row in the limits table has no `windowSec` above 0, and the resource has no default limit. Or the window
+    /// of the default limit is zero.
     #[error(
         "the limit of resource {resource:?} for account {account:?} has no window: set windowSec in the limits table, or a default limit"
     )]
@@ -54,10 +54,10 @@ pub enum TakeError {
         /// The account.
         account: String,
     },
-    /// The request itself is wrong.
+    /// The request is invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
-    /// The response was lost, and it is not known whether the tokens were taken. They count as taken.
+    /// The response was lost, and the outcome is unknown. Count the tokens as taken.
     #[error(
         "tokens of resource {resource:?} for account {account:?} may have been taken: the response was lost: {error}"
     )]
@@ -74,7 +74,7 @@ pub enum TakeError {
     Table(#[from] TableError),
 }
 
-/// A denial: what the row has, and when to try again.
+/// The details of a denial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokensDenied {
     resource: String,
@@ -94,8 +94,7 @@ impl TokensDenied {
         self.denial.retry_after
     }
 
-    /// Returns the tokens that the row has, stored and accrued. Below zero if Python clients have taken more than there
-    /// was.
+    /// Returns the stored and the accrued tokens of the row. Negative after fail-safe takes of Python clients.
     #[must_use]
     pub const fn available(&self) -> i64 {
         self.denial.available

@@ -36,16 +36,16 @@ use crate::{
     table_error::TableError,
 };
 
-/// The most rows that a client remembers.
+/// The maximum number of cached rows.
 const CAPACITY: usize = 100_000;
 
-/// How old an image may be that denies a request. Tokens rise only by what accrues, unless Python clients refill the row.
+/// The maximum age of a cached image that may deny a request. Tokens rise only by accrual, unless Python clients refill.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// The maximum number of attempts while other clients write to the row. Each starts from the row that the last one returned.
 const ATTEMPTS: u32 = 16;
 
-/// How often a request is tried while the table is busy.
+/// The maximum number of attempts while the table is throttled.
 const BUSY_ATTEMPTS: u32 = 8;
 
 /// The rows of a table.
@@ -67,7 +67,7 @@ struct KnownRow {
     turn: tokio::sync::Mutex<()>,
 }
 
-/// A row as it was last seen. The next write depends on it, so it may be outdated.
+/// The row as last observed. It may be outdated: writes are conditional.
 #[derive(Clone)]
 struct Image {
     /// `None` if the row does not exist.
@@ -239,8 +239,8 @@ impl Rows {
         known
     }
 
-    /// Returns the row as it was last seen, or reads it. It may be outdated: a write depends on the row, and tokens rise only
-    /// by what accrues, so an older row denies nothing that a newer one grants.
+    /// Returns the cached row, or reads it. It may be outdated: writes are conditional, and tokens rise only by accrual, so an
+    /// older row denies nothing that a newer one grants.
     async fn image(&self, key: &LimitKey, known: &KnownRow, consistency: Consistency) -> Result<Image, TakeError> {
         if let Some(image) = known.image() {
             return Ok(image);
@@ -252,8 +252,8 @@ impl Rows {
         Ok(image)
     }
 
-    /// Writes in a task of its own, so that it is completed if the caller goes away. If the response is lost, reads whether
-    /// the write has happened.
+    /// Writes in its own task, so that the write finishes if the caller is cancelled. After a lost response, reads the row to
+    /// find out whether the write was applied.
     async fn write(
         self: &Arc<Self>,
         key: &LimitKey,
@@ -294,8 +294,8 @@ impl Rows {
         }
     }
 
-    /// Reads the row of a write whose response was lost. Returns it if the write has happened; `None` if it has not, or if
-    /// that cannot be known, because another write has left its id since.
+    /// Returns the row if its id shows that the write was applied. `None` if it was not, or if another write has replaced the
+    /// id.
     async fn find_written(&self, key: &LimitKey, id: &str) -> Option<TokenRow> {
         match self.store.find(row_key(key), Consistency::Strong).await {
             Ok(row) => row.filter(|row| row.operation.as_deref() == Some(id)),

@@ -126,7 +126,7 @@ impl SlotCache {
         self.state().failures
     }
 
-    /// Returns the last error of a take, if more than so many have failed. Callers that wait for a claim share its error.
+    /// Returns the last error of a take, if more takes than `failures` have failed. Callers that wait for a claim share its error.
     pub(super) fn failure_since(&self, failures: u64) -> Option<TableError> {
         let state = self.state();
         state.failure.clone().filter(|_| state.failures > failures)

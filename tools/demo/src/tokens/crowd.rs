@@ -34,7 +34,7 @@ const LIMIT: Limit = Limit { kind: Kind::Cluster, account: "333333333333", token
 /// How long a call takes, so that calls overlap.
 const LATENCY_MILLIS: u64 = 5;
 
-/// What became of the callers of one kind of client.
+/// How many callers of one kind of client were granted a token, and what that consumed.
 #[derive(Clone, Debug)]
 pub(crate) struct Crowd {
     pub(crate) client: &'static str,

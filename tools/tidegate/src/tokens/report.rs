@@ -18,7 +18,7 @@ pub enum Status {
     NotTried,
 }
 
-/// The changes, and what became of each.
+/// The changes, and the status of each.
 #[derive(Debug)]
 pub struct Report {
     pub table: String,
