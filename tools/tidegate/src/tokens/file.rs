@@ -180,11 +180,13 @@ mod tests {
     #[test]
     fn names_must_fit_a_key() {
         for (field, value) in
-            [(ACCOUNT, json!("")), (ACCOUNT, json!(123)), (RESOURCE, json!("")), (RESOURCE, json!(null))]
+            [(ACCOUNT, json!("")), (ACCOUNT, json!([])), (RESOURCE, json!("")), (RESOURCE, json!(null))]
         {
             let expect = format!("limits[1].{field}: expected a string that is not empty, got {value}");
             refused(&entry_with(field, &value), &expect);
         }
+        let number = "limits[1].accountId: expected a string, got the number 123: put it in quotes";
+        refused(&entry_with(ACCOUNT, &json!(123)), number);
         for (field, longest) in [(ACCOUNT, 1024), (RESOURCE, 2048)] {
             assert!(LimitsFile::of(&entry_with(field, &json!("x".repeat(longest)))).is_ok());
             let (text, start) = ("x".repeat(longest + 1), "x".repeat(99));
@@ -192,7 +194,7 @@ mod tests {
                 format!("limits[1].{field}: expected at most {longest} bytes, got {}: \"{start}...", text.len());
             refused(&entry_with(field, &json!(text)), &expect);
         }
-        refused(&json!({"service": 1, "limits": []}), "service: expected a string that is not empty, got 1");
+        refused(&json!({"service": 1, "limits": []}), "service: expected a string, got the number 1: put it in quotes");
     }
 
     #[test]
