@@ -10,6 +10,7 @@
 //! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: the bucket change in one stream record |
 //! | [`configuration`] | which limits are configured for an entity on a resource |
 //! | [`fungible`] | what a row of fungible tokens grants at a moment, and the write that takes it |
+//! | [`lease`] | how the workers of a fleet share one cap, and what a worker may use at a moment |
 //! | [`pressure`] | whether a bucket needs more shards, and whether they would help |
 //! | [`rates`] | what a fleet of workers reads and writes together, from their fresh reports |
 //! | [`redrive`] | whether to count a record that was parked or discarded |
@@ -21,6 +22,7 @@
 //! | [`split`] | creates the missing shards of a bucket in one transaction |
 //! | [`state`] | [`state::BucketState`]: a whole bucket item, and a shard's share of a limit |
 //! | [`sweep`] | when to delete a resource's token, and on which condition |
+//! | [`throttle`] | when each of many callers may use capacity units, so that all of them keep a limit |
 //! | [`time`] | [`time::EpochMillis`]: a moment, in milliseconds |
 //! | [`token_limits`] | what a file of limits changes in the token tables |
 //! | [`tokens`] | [`tokens::Millitokens`] and whole [`tokens::Tokens`] |
@@ -85,6 +87,7 @@ pub mod admission;
 pub mod bucket;
 pub mod configuration;
 pub mod fungible;
+pub mod lease;
 pub mod pressure;
 pub mod rates;
 pub mod redrive;
@@ -96,6 +99,7 @@ pub mod slot;
 pub mod split;
 pub mod state;
 pub mod sweep;
+pub mod throttle;
 pub mod time;
 pub mod token_limits;
 pub mod tokens;

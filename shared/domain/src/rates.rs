@@ -20,7 +20,7 @@ pub mod tally;
 
 use std::{num::NonZeroU32, time::Duration};
 
-use crate::time::EpochMillis;
+use crate::{lease::LeaseKeys, time::EpochMillis};
 
 /// The maximum age of a fresh report, and the most by which a worker's clock may be ahead of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,10 @@ pub struct Report {
     pub read_rate: Field,
     /// Write capacity units a second; counts as 0 if it is missing.
     pub write_rate: Field,
+    /// What a leasing worker reports about its lease. `None` for a worker of another program.
+    pub lease: Option<LeaseKeys>,
+    /// Whether no earlier report of the worker is known. The first report of Bulk Executor's workers says 0, whatever they use.
+    pub is_first: bool,
 }
 
 /// Capacity units a second, in millionths.
@@ -104,10 +108,22 @@ impl Rate {
         Ok(Self(millionths as u64))
     }
 
+    /// Creates a rate from millionths, at most [`Rate::MAX`].
+    #[must_use]
+    pub const fn from_millionths(millionths: u64) -> Self {
+        Self(if millionths < Self::MAX.0 { millionths } else { Self::MAX.0 })
+    }
+
     /// Returns the number of millionths.
     #[must_use]
     pub const fn millionths(self) -> u64 {
         self.0
+    }
+
+    /// Returns capacity units a second: the nearest float. [`Rate::new`] gives the same rate again.
+    #[must_use]
+    pub const fn units(self) -> f64 {
+        to_f64(self.0) / to_f64(Self::UNIT)
     }
 }
 
@@ -118,6 +134,29 @@ pub struct Rates {
     pub read: Rate,
     /// Write capacity units.
     pub write: Rate,
+}
+
+impl Rates {
+    /// Converts the read rate and the write rate.
+    pub(crate) fn map(self, convert: impl Fn(Rate) -> Rate) -> Self {
+        Self { read: convert(self.read), write: convert(self.write) }
+    }
+
+    /// Combines the read rates of both, and the write rates of both.
+    pub(crate) fn zip(self, other: Self, combine: impl Fn(Rate, Rate) -> Rate) -> Self {
+        Self { read: combine(self.read, other.read), write: combine(self.write, other.write) }
+    }
+
+    /// Returns the lower read rate and the lower write rate of both.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        self.zip(other, Ord::min)
+    }
+
+    /// Returns the higher read rate and the higher write rate of both.
+    pub(crate) fn max(self, other: Self) -> Self {
+        self.zip(other, Ord::max)
+    }
 }
 
 /// The value of a report at a moment.
@@ -166,6 +205,9 @@ pub enum Reason {
     /// Its timestamp lies more than the cutoff in the future.
     #[error("the timestamp lies too far in the future")]
     Future,
+    /// It has the number of a leasing worker's report, and another key of the lease is missing or invalid.
+    #[error("a key of the lease is missing or invalid")]
+    Lease,
 }
 
 /// Judges a report at the moment `now`. The age comes first: the rates of a stale report do not matter.
@@ -179,7 +221,7 @@ pub enum Reason {
 /// };
 ///
 /// let report =
-///     Report { timestamp: Field::Number(100.0), read_rate: Field::Number(2.5), write_rate: Field::Missing };
+///     Report { timestamp: Field::Number(100.0), read_rate: Field::Number(2.5), write_rate: Field::Missing, lease: None, is_first: false };
 /// let judged_at = |millis| judge(&report, EpochMillis::new(millis).unwrap(), Cutoff::DEFAULT);
 /// assert!(matches!(judged_at(115_000), Judgement::Fresh { .. }));
 /// assert_eq!(judged_at(115_001), Judgement::Stale);
@@ -232,7 +274,7 @@ fn rate(field: Field) -> Result<Rate, Reason> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the unit and the bound are far below 2^53")]
+#[expect(clippy::cast_precision_loss, reason = "the unit and all rates are far below 2^53")]
 const fn to_f64(number: u64) -> f64 {
     number as f64
 }

@@ -33,6 +33,14 @@ impl EpochMillis {
         Ok(Self(millis))
     }
 
+    /// Returns seconds since the epoch.
+    #[must_use]
+    pub const fn seconds(self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "the calendar ends far below 2^53 milliseconds")]
+        let millis = self.0 as f64;
+        millis / 1000.0
+    }
+
     /// Returns the moment `elapsed` later, at most the last one of the year 9998.
     #[must_use]
     pub fn after(self, elapsed: Duration) -> Self {

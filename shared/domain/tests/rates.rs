@@ -28,7 +28,7 @@ fn number(value: f64) -> Field {
 }
 
 fn check(timestamp: Field, read_rate: Field, write_rate: Field, expect: Judgement) {
-    let report = Report { timestamp, read_rate, write_rate };
+    let report = Report { timestamp, read_rate, write_rate, lease: None, is_first: false };
     assert_eq!(judge(&report, now(), Cutoff::DEFAULT), expect, "{report:?}");
 }
 
@@ -94,7 +94,13 @@ fn listed(key: &str, tag: &str, size: u64, age: i64) -> Listed {
 #[test]
 fn only_unknown_fresh_reports_are_fetched() {
     let mut memory = Memory::default();
-    let content = Ok(Report { timestamp: number(NOW), read_rate: number(1.0), write_rate: number(1.0) });
+    let content = Ok(Report {
+        timestamp: number(NOW),
+        read_rate: number(1.0),
+        write_rate: number(1.0),
+        lease: None,
+        is_first: false,
+    });
     memory.remember("known".to_owned(), "t1".to_owned(), content);
     memory.end_listing(true);
     let check = |listed: Listed, expect| {
@@ -105,9 +111,10 @@ fn only_unknown_fresh_reports_are_fetched() {
     check(listed("known", "t2", 150, 0), Step::Fetch);
     check(Listed { tag: None, ..listed("known", "t1", 150, 0) }, Step::Fetch);
     // S3 truncates times to seconds.
-    check(listed("new", "t1", 150, 16_000), Step::Fetch);
-    check(listed("new", "t1", 150, 16_001), Step::Judged(Judgement::Stale));
-    check(listed("known", "t1", 150, 16_001), Step::Judged(Judgement::Stale));
+    check(listed("new", "t1", 150, 61_000), Step::Fetch);
+    check(listed("known", "t1", 150, 61_000), Step::Known(content));
+    check(listed("new", "t1", 150, 61_001), Step::Judged(Judgement::Stale));
+    check(listed("known", "t1", 150, 61_001), Step::Judged(Judgement::Stale));
     check(Listed { modified: None, ..listed("new", "t1", 150, 0) }, Step::Fetch);
     check(listed("new", "t1", MAX_SIZE, 0), Step::Fetch);
     check(listed("new", "t1", MAX_SIZE + 1, 0), Step::Judged(Judgement::Rejected(Reason::TooLarge)));
@@ -155,16 +162,20 @@ fn kind() -> impl Strategy<Value = Kind> {
 
 #[expect(clippy::cast_precision_loss, reason = "both are far below 2^53")]
 fn judgement(kind: &Kind) -> Judgement {
-    let content = |timestamp, read_rate| Ok(Report { timestamp, read_rate, write_rate: Field::Missing });
+    let content = |timestamp, read_rate| {
+        Ok(Report { timestamp, read_rate, write_rate: Field::Missing, lease: None, is_first: false })
+    };
     let content = match *kind {
         Kind::Fresh { read, write, age } => Ok(Report {
             timestamp: number((1_767_225_600_000 - age) as f64 / 1000.0),
             read_rate: number(read as f64 / 1e6),
             write_rate: number(write as f64 / 1e6),
+            lease: None,
+            is_first: false,
         }),
         Kind::Stale => content(number(NOW - 3_600.0), number(7.0)),
         Kind::Bad(reason) => match reason {
-            Reason::TooLarge | Reason::NotJson => Err(reason),
+            Reason::TooLarge | Reason::NotJson | Reason::Lease => Err(reason),
             Reason::NoTimestamp => content(Field::Missing, number(7.0)),
             Reason::NotNumeric => content(number(NOW), Field::Other),
             Reason::NotANumber => content(number(NOW), number(f64::NAN)),
@@ -225,8 +236,7 @@ proptest! {
         let moment = |millis: i64| EpochMillis::new(1_767_225_600_000 + millis).unwrap();
         #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "far below 2^53")]
         let ahead = (took as f64 * ahead) as i64;
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let timestamp = number(moment(ahead).get() as f64 / 1000.0);
+        let timestamp = number(moment(ahead).seconds());
         let cutoff = Cutoff::from_seconds(seconds.try_into().unwrap());
         let replacement = decide_replacement(Some(Previous { timestamp, sequence }), moment(0), moment(took), cutoff);
         prop_assert_eq!(replacement, Replacement::Superseded);

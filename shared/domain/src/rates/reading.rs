@@ -3,10 +3,10 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{Cutoff, Judgement, Reason, Report, judge};
-use crate::time::EpochMillis;
+use super::{Cutoff, Field, Judgement, Reason, Report, judge};
+use crate::{lease::FORGET, time::EpochMillis};
 
-/// The most bytes of a report. A larger one is not read. A worker's report has about 150.
+/// The most bytes of a report. A larger one is not read. A worker's report has about 150, a leasing worker's about 350.
 pub const MAX_SIZE: u64 = 64 * 1024;
 
 /// S3 truncates `LastModified` to seconds, so a report may be up to a second younger than its listing says.
@@ -50,10 +50,11 @@ pub struct Memory {
 
 impl Memory {
     /// Decides what to do about a report that is listed at the moment `now`. A worker's clock may differ from S3's, so
-    /// the timestamp in the report decides. The time of the listing only avoids reading reports that are certainly stale.
+    /// the timestamp in the report decides. The time of the listing only avoids reading reports that are certainly stale,
+    /// and whose workers cannot hold a lease.
     #[must_use]
     pub fn step(&self, listed: &Listed, now: EpochMillis, cutoff: Cutoff) -> Step {
-        if listed.modified.is_some_and(|modified| now.since(modified) > cutoff.get() + GRAIN) {
+        if listed.modified.is_some_and(|modified| now.since(modified) > cutoff.get().max(FORGET) + GRAIN) {
             return Step::Judged(Judgement::Stale);
         }
         if listed.size > MAX_SIZE {
@@ -63,6 +64,17 @@ impl Memory {
             (Some((known, content)), Some(tag)) if known == tag => Step::Known(*content),
             _ => Step::Fetch,
         }
+    }
+
+    /// Completes the content of a report that was fetched, where the store received it when `written`. That is also the time of
+    /// a leasing worker's report: such a worker counts with any clock.
+    ///
+    /// # Errors
+    /// Why the content is invalid, if it is.
+    pub fn complete(&self, key: &str, content: Content, written: EpochMillis) -> Content {
+        let report = content?;
+        let timestamp = if report.lease.is_some() { Field::Number(written.seconds()) } else { report.timestamp };
+        Ok(Report { timestamp, is_first: !self.last.contains_key(key), ..report })
     }
 
     /// Remembers the content with this tag, until a listing ends without the report.

@@ -2,16 +2,29 @@
 
 use std::time::Duration;
 
-use super::{Cutoff, Field, moment, tally::Tally};
-use crate::time::EpochMillis;
+use super::{
+    Cutoff, Field, moment,
+    tally::{Sum, Tally},
+};
+use crate::{lease::fleet::LeaseSummary, time::EpochMillis};
+
+/// The most bytes of a summary. With 10,000 leasing workers, it has about 500,000.
+pub const MAX_SIZE: u64 = 4 * 1024 * 1024;
 
 /// A summary of a fleet's reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// When its aggregation began, before the first listing. A summary that began later is at least as current.
     pub began: EpochMillis,
-    /// The sums, and the numbers of workers.
+    /// The numbers of workers.
     pub tally: Tally,
+    /// What the workers read together, or what workers of other programs must see beside leasing workers:
+    /// [`Fleet::add_leases`](crate::lease::fleet::Fleet::add_leases).
+    pub read: Sum,
+    /// The same of writes.
+    pub write: Sum,
+    /// The terms of the leases. `None` without leasing workers.
+    pub lease: Option<LeaseSummary>,
     /// The intended time from the start of one aggregation to the next.
     pub interval: Duration,
     /// The number of the summary.
@@ -19,12 +32,16 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Creates a summary without leases. Its number is not known before it is [written](decide_replacement).
+    #[must_use]
+    pub const fn new(began: EpochMillis, tally: Tally, interval: Duration) -> Self {
+        Self { began, tally, read: tally.read(), write: tally.write(), lease: None, interval, sequence: 0 }
+    }
+
     /// Returns when the aggregation began, in seconds since the epoch.
     #[must_use]
-    pub const fn timestamp(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "the calendar ends far below 2^53 milliseconds")]
-        let millis = self.began.get() as f64;
-        millis / 1000.0
+    pub fn timestamp(&self) -> f64 {
+        self.began.seconds()
     }
 
     /// Returns when the aggregation began, in UTC, to the second, without a zone: `2026-01-01T12:00:05`.
@@ -41,6 +58,17 @@ pub struct Previous {
     pub timestamp: Field,
     /// The number of the summary. Other programs write none.
     pub sequence: Option<u64>,
+}
+
+impl Previous {
+    /// Returns when its aggregation began. `None` if it does not say so.
+    #[must_use]
+    pub fn began(&self) -> Option<EpochMillis> {
+        match self.timestamp {
+            Field::Number(seconds) => moment(seconds).ok(),
+            Field::Missing | Field::Other => None,
+        }
+    }
 }
 
 /// What to do with a new summary.
@@ -68,10 +96,7 @@ pub fn decide_replacement(
     cutoff: Cutoff,
 ) -> Replacement {
     let Some(previous) = previous else { return Replacement::Next { sequence: 1 } };
-    let at = match previous.timestamp {
-        Field::Number(seconds) => moment(seconds).ok().filter(|at| at.since(now) <= cutoff.get()),
-        Field::Missing | Field::Other => None,
-    };
+    let at = previous.began().filter(|at| at.since(now) <= cutoff.get());
     if at.is_some_and(|at| at >= began) {
         return Replacement::Superseded;
     }
@@ -131,7 +156,7 @@ mod tests {
     fn the_time_is_that_of_the_beginning() {
         let began = EpochMillis::new(1_767_268_805_999).unwrap();
         let (tally, interval) = (Tally::default(), Duration::from_secs(5));
-        let summary = Summary { began, tally, interval, sequence: 1 };
+        let summary = Summary::new(began, tally, interval);
         assert_eq!(summary.time_utc(), "2026-01-01T12:00:05");
         assert_eq!(summary.timestamp().to_string(), "1767268805.999");
     }

@@ -36,11 +36,36 @@ impl Sum {
         let (millionths, unit) = (self.0 as f64, Rate::UNIT as f64);
         millionths / unit
     }
+
+    /// Returns the sum as a rate, at most [`Rate::MAX`].
+    #[must_use]
+    pub fn rate(self) -> Rate {
+        Rate::from_millionths(u64::try_from(self.0).unwrap_or(u64::MAX))
+    }
+
+    /// Returns `self * cap / (cap - reserved)`, which is to the cap as the sum is to the rest of the cap. Returns the sum itself
+    /// if nothing is left of the cap.
+    ///
+    /// ```
+    /// use tidegate_domain::rates::{Judgement, Rate, Rates, tally::Tally};
+    /// # use tidegate_domain::time::EpochMillis;
+    ///
+    /// let rates = Rates { read: Rate::new(30.0)?, ..Rates::default() };
+    /// let tally: Tally = [Judgement::Fresh { rates, at: EpochMillis::EPOCH }].into_iter().collect();
+    /// // 30 of the remaining 40 are as much as 75 of 100.
+    /// assert_eq!(tally.read().scaled_up(Rate::new(100.0)?, Rate::new(60.0)?).units(), 75.0);
+    /// # Ok::<(), tidegate_domain::rates::Reason>(())
+    /// ```
+    #[must_use]
+    pub fn scaled_up(self, cap: Rate, reserved: Rate) -> Self {
+        let rest = cap.millionths().saturating_sub(reserved.millionths());
+        Self((self.0 * u128::from(cap.millionths())).checked_div(rest.into()).unwrap_or(self.0))
+    }
 }
 
 impl Reason {
     /// All reasons, in the order of their declaration.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TooLarge,
         Self::NotJson,
         Self::NoTimestamp,
@@ -50,6 +75,7 @@ impl Reason {
         Self::Negative,
         Self::Absurd,
         Self::Future,
+        Self::Lease,
     ];
 }
 
