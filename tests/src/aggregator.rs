@@ -102,7 +102,7 @@ pub fn summary(bucket: &Bucket, prefix: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&summary.content)?)
 }
 
-fn process(s3: &EmbeddedS3, variables: &[(&str, &str)]) -> anyhow::Result<RateAggregator> {
+pub(crate) fn process(s3: &EmbeddedS3, variables: &[(&str, &str)]) -> anyhow::Result<RateAggregator> {
     // Few calls at the same time: on a busy machine, each of a hundred would take longer than an attempt may.
     let defaults = [("BUCKET", BUCKET), ("PREFIX", PREFIX), ("S3_FORCE_PATH_STYLE", "true"), ("MAX_CONCURRENCY", "16")];
     let lookup = |name: &str| variables.iter().chain(&defaults).find(|(key, _)| *key == name);

@@ -9,7 +9,7 @@ use tidegate_aws::{
     schema::rates::{SEPARATOR, SUMMARY},
     settings::{ConfigError, Settings},
 };
-use tidegate_domain::rates::Cutoff;
+use tidegate_domain::rates::{Cutoff, Rate, Rates};
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -26,6 +26,9 @@ pub struct Config {
     /// `MAX_CONCURRENCY`: how many calls are under way at the same time, at most, listings and writes among them. Each
     /// job has its equal share, or one. Default 128, and 256 from 1,769 MB of memory on.
     pub concurrency: NonZeroUsize,
+    /// `READ_CAP` and `WRITE_CAP`: what the leasing workers of each job may use together, in capacity units a second. A
+    /// lower cap in a worker's report applies instead. Default: the caps in the reports.
+    pub cap: Option<Rates>,
     /// `DISCOVER_JOBS`: whether each prefix right under `PREFIX` is a job of its own. Default false.
     pub discover_jobs: bool,
     /// `S3_FORCE_PATH_STYLE`: whether the bucket has no host name of its own, as on local endpoints. Default false.
@@ -81,9 +84,25 @@ impl Config {
                 CUTOFF_SECONDS,
             )?),
             concurrency: settings.parsed("MAX_CONCURRENCY", "a whole number above 0", concurrency)?,
+            cap: cap(&settings)?,
             discover_jobs,
             force_path_style: settings.parsed("S3_FORCE_PATH_STYLE", "true or false", false)?,
         })
+    }
+}
+
+/// Both caps, or none.
+fn cap(settings: &Settings<impl Fn(&str) -> Option<String>>) -> Result<Option<Rates>, ConfigError> {
+    const EXPECTED: &str = "capacity units a second, from 0 to 10000000";
+    let cap = |name| {
+        let Some(_) = settings.get(name) else { return Ok(None) };
+        settings.accepted(name, EXPECTED, f64::NAN, |units| Rate::new(units).ok()).map(Some)
+    };
+    match (cap("READ_CAP")?, cap("WRITE_CAP")?) {
+        (Some(read), Some(write)) => Ok(Some(Rates { read, write })),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(ConfigError::Missing { name: "READ_CAP", purpose: "it belongs to WRITE_CAP" }),
+        (Some(_), None) => Err(ConfigError::Missing { name: "WRITE_CAP", purpose: "it belongs to READ_CAP" }),
     }
 }
 
@@ -129,7 +148,7 @@ mod tests {
         assert_eq!((config.bucket.as_str(), config.prefix.as_str()), ("rates", "fleet/"));
         assert_eq!((config.summary.as_str(), config.interval), ("summary.json", Duration::from_secs(5)));
         assert_eq!((config.cutoff, config.concurrency.get()), (Cutoff::DEFAULT, 128));
-        assert!(!config.discover_jobs && !config.force_path_style);
+        assert!(!config.discover_jobs && !config.force_path_style && config.cap.is_none());
         check_error(("BUCKET", " "), "not set");
         check_error(("PREFIX", ""), "not set");
     }
@@ -151,10 +170,14 @@ mod tests {
             ("INTERVAL_SECONDS", "30"),
             ("STALENESS_CUTOFF_SECONDS", "60"),
             ("MAX_CONCURRENCY", "8"),
+            ("READ_CAP", "20000"),
+            ("WRITE_CAP", "0.5"),
             ("DISCOVER_JOBS", "true"),
             ("S3_FORCE_PATH_STYLE", "true"),
         ])
         .unwrap();
+        let cap = config.cap.map(|cap| [cap.read, cap.write].map(Rate::units));
+        assert_eq!(cap, Some([20_000.0, 0.5]));
         assert_eq!((config.summary.as_str(), config.interval), ("all.json", Duration::from_secs(30)));
         assert_eq!((config.cutoff.get(), config.concurrency.get()), (Duration::from_mins(1), 8));
         assert!(config.bucket.starts_with("arn:") && config.discover_jobs && config.force_path_style);
@@ -178,6 +201,14 @@ mod tests {
     }
 
     #[test]
+    fn a_cap_has_reads_and_writes() {
+        for (given, missing) in [("READ_CAP", "WRITE_CAP"), ("WRITE_CAP", "READ_CAP")] {
+            let error = read(&[REQUIRED[0], REQUIRED[1], (given, "7")]).unwrap_err().to_string();
+            assert!(error.starts_with(missing) && error.contains(given), "{error}");
+        }
+    }
+
+    #[test]
     fn errors_name_the_variable_and_quote_the_value() {
         check_error(("BUCKET", "s3://rates"), "\"s3://rates\"");
         check_error(("BUCKET", "ab"), "\"ab\"");
@@ -190,6 +221,8 @@ mod tests {
         check_error(("STALENESS_CUTOFF_SECONDS", "0"), "\"0\"");
         check_error(("STALENESS_CUTOFF_SECONDS", "-1"), "\"-1\"");
         check_error(("MAX_CONCURRENCY", "0"), "\"0\"");
+        check_error(("READ_CAP", "-1"), "\"-1\": expected capacity units a second, from 0 to 10000000");
+        check_error(("WRITE_CAP", "all"), "\"all\"");
         check_error(("DISCOVER_JOBS", "yes"), "\"yes\": expected true or false");
         check_error(("S3_FORCE_PATH_STYLE", "1"), "\"1\": expected true or false");
     }

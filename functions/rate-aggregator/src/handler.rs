@@ -59,7 +59,7 @@ impl RateAggregator {
 
     /// Aggregates all jobs at the same time, at the moment `began`. Each job has its share of the concurrent calls, so that a
     /// job that is throttled, or hangs, does not delay the others. A summary is written on the condition that the one that it
-    /// replaces is still there and is older, so any other aggregation at the same time is harmless.
+    /// replaces is still there and is older. Another process at the same time only keeps leases from growing.
     pub async fn aggregate(&self, began: EpochMillis, times: Times) -> Aggregation {
         let prefixes = match self.prefixes(times.read_by).await {
             Ok(prefixes) => prefixes,
@@ -78,6 +78,7 @@ impl RateAggregator {
             may_rest: self.discover_jobs,
             concurrency,
             cutoff: self.cutoff,
+            cap: self.cap,
             interval: self.interval,
             began,
             times,

@@ -6,10 +6,12 @@ use tidegate_aws::{
     concurrent::{concurrently, within},
     error::{CallError, causes},
     rates::{Fetched, RateFiles},
+    schema::rates::worker_of,
 };
 use tidegate_domain::{
+    lease::fleet::Fleet,
     rates::{
-        Cutoff, Judgement,
+        Cutoff, Field, Judgement, Rates, Report, moment,
         reading::{Content, Listed, Memory, Step, is_complete_enough, judge_content},
         rest::{LastWrites, Rest},
         summary::Summary,
@@ -21,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::{
     outcome::{Aggregated, AggregationError, AggregationReport, Headline, SummaryOutcome},
-    publication::{LastSummary, Times, longest, publish},
+    publication::{LastSummary, Publication, Times, longest},
 };
 
 /// How many rejected reports an aggregation names in the log, and how many that could not be read.
@@ -31,7 +33,7 @@ const NAMED: usize = 5;
 const LONGEST_GET: Duration = Duration::from_secs(2);
 
 /// What the process remembers of a job. Without it, the function fetches unchanged reports, does not count reports that it
-/// cannot read, lists an idle job, and logs a line that says nothing new.
+/// cannot read, lists an idle job, grants no growth for a lease's time, and logs a line that says nothing new.
 #[derive(Debug, Default)]
 pub(crate) struct Job {
     pub(crate) memory: Memory,
@@ -56,6 +58,8 @@ pub(crate) struct Context<'a> {
     /// How many calls may be under way.
     pub(crate) concurrency: NonZeroUsize,
     pub(crate) cutoff: Cutoff,
+    /// The configured cap of leasing workers.
+    pub(crate) cap: Option<Rates>,
     pub(crate) interval: Duration,
     pub(crate) began: EpochMillis,
     pub(crate) times: Times,
@@ -66,7 +70,8 @@ pub(crate) async fn aggregate(context: Context<'_>, prefix: &str, job: &mut Job)
     let started = Instant::now();
     let (tally, report) = (Tally::default(), AggregationReport::default());
     let writes = LastWrites::default();
-    let mut reader = JobReader { context, prefix, tally, report, writes, named: 0, first_error: None };
+    let fleet = Fleet::new(context.cap);
+    let mut reader = JobReader { context, prefix, tally, fleet, report, writes, named: 0, first_error: None };
     let read = reader.read(&mut job.memory).await;
     job.memory.end_listing(read.is_ok());
     let Context { files, may_rest, cutoff, interval, began, times, .. } = context;
@@ -75,19 +80,24 @@ pub(crate) async fn aggregate(context: Context<'_>, prefix: &str, job: &mut Job)
     let outcome = match read.map_err(AggregationError::from).and_then(|()| reader.sum()) {
         Ok(_) if writes.report.is_none() || job.rest.is_some() => Ok(SummaryOutcome::Idle),
         Ok(tally) => {
-            let summary = Summary { began, tally, interval, sequence: 0 };
-            Box::pin(publish(files, prefix, &mut job.last_summary, summary, cutoff, times)).await.map_err(Into::into)
+            let summary = Summary::new(began, tally, interval);
+            let publication = Publication { files, prefix, fleet: &reader.fleet, summary, cutoff, times };
+            Box::pin(publication.publish(&mut job.last_summary)).await.map_err(Into::into)
         }
         Err(error) => Err(error),
     };
-    let JobReader { tally, report, .. } = reader;
+    let JobReader { tally, report, fleet, .. } = reader;
     if let Err(error) = &outcome {
         tracing::error!(prefix, error = causes(error), "no new summary");
     }
     let mut aggregated =
         Aggregated { prefix: prefix.to_owned(), tally, report, took: started.elapsed(), outcome, is_news: true };
     let headline = Headline::of(&aggregated);
-    aggregated.is_news = job.headline.replace(headline) != Some(headline) || aggregated.outcome.is_err();
+    let is_new = job.headline.replace(headline) != Some(headline);
+    if is_new && fleet.lacks_cap() {
+        tracing::warn!(prefix, "leasing workers get no leases, because neither they nor the configuration name a cap");
+    }
+    aggregated.is_news = is_new || aggregated.outcome.is_err();
     aggregated
 }
 
@@ -96,6 +106,7 @@ struct JobReader<'a> {
     context: Context<'a>,
     prefix: &'a str,
     tally: Tally,
+    fleet: Fleet,
     report: AggregationReport,
     /// When the reports and the summary that are there were written.
     writes: LastWrites,
@@ -138,6 +149,7 @@ impl JobReader<'_> {
             }
             _ => {
                 self.report.summed(&self.tally, self.context.began);
+                self.report.leasing = Some(self.tally.active - self.fleet.others().active);
                 Ok(self.tally)
             }
         }
@@ -160,10 +172,15 @@ impl JobReader<'_> {
                     fetch.push(listed);
                     continue;
                 }
-                Step::Judged(judgement) => self.count(&listed.key, judgement),
+                Step::Judged(judgement) => {
+                    self.count(&listed.key, judgement);
+                    if judgement != Judgement::Stale {
+                        self.see_unreadable(&listed);
+                    }
+                }
                 Step::Known(content) => {
                     memory.keep(&listed.key);
-                    self.count_content(&listed.key, &content);
+                    self.count_content(&listed, &content);
                 }
             }
             self.report.gets_saved += 1;
@@ -176,8 +193,9 @@ impl JobReader<'_> {
     fn fetched(&mut self, listed: &Listed, fetched: Result<Fetched, CallError>, memory: &mut Memory) {
         self.report.gets += 1;
         match fetched {
-            Ok(Fetched::Found { tag, content }) => {
-                self.count_content(&listed.key, &content);
+            Ok(Fetched::Found { tag, written, content }) => {
+                let content = memory.complete(&listed.key, content, written.unwrap_or(self.context.began));
+                self.count_content(listed, &content);
                 if let Some(tag) = tag {
                     memory.remember(listed.key.clone(), tag, content);
                 }
@@ -185,23 +203,46 @@ impl JobReader<'_> {
             Ok(Fetched::Vanished) => self.report.vanished += 1,
             Err(error) => {
                 self.report.gets_failed += 1;
-                let Context { began, cutoff, .. } = self.context;
-                let known = memory.keep(&listed.key).map(|content| judge_content(&content, began, cutoff));
-                let known = known.filter(|judgement| matches!(judgement, Judgement::Fresh { .. }));
+                let known = memory.keep(&listed.key).filter(|content| self.is_fresh(content));
                 if self.report.gets_failed <= NAMED {
                     tracing::warn!(key = listed.key, known = known.is_some(), error = causes(&error), "no report");
                 }
-                match known {
-                    Some(judgement) => self.count(&listed.key, judgement),
-                    None => self.report.unknown += 1,
+                if let Some(content) = known {
+                    self.count_content(listed, &content);
+                } else {
+                    self.report.unknown += 1;
                 }
+                // The file may be newer than what is known of it.
+                self.see_unreadable(listed);
                 self.first_error.get_or_insert(error);
             }
         }
     }
 
-    fn count_content(&mut self, key: &str, content: &Content) {
-        self.count(key, judge_content(content, self.context.began, self.context.cutoff));
+    /// Counts a report whose content is known.
+    fn count_content(&mut self, listed: &Listed, content: &Content) {
+        let Context { began, cutoff, .. } = self.context;
+        let judgement = judge_content(content, began, cutoff);
+        self.count(&listed.key, judgement);
+        match (content, worker_of(self.prefix, &listed.key)) {
+            (Ok(Report { lease: Some(keys), timestamp: Field::Number(written), .. }), Some(worker)) => {
+                self.fleet.see(worker, moment(*written).unwrap_or(began), *keys);
+            }
+            (Ok(report), _) => self.fleet.count_other(judgement, report.is_first),
+            (Err(_), _) => self.see_unreadable(listed),
+        }
+    }
+
+    /// A leasing worker keeps its lease while its report is there.
+    fn see_unreadable(&mut self, listed: &Listed) {
+        if let Some(worker) = worker_of(self.prefix, &listed.key) {
+            self.fleet.see_unreadable(worker, listed.modified.unwrap_or(self.context.began));
+        }
+    }
+
+    fn is_fresh(&self, content: &Content) -> bool {
+        let Context { began, cutoff, .. } = self.context;
+        matches!(judge_content(content, began, cutoff), Judgement::Fresh { .. })
     }
 
     fn count(&mut self, key: &str, judgement: Judgement) {

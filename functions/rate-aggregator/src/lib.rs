@@ -13,7 +13,7 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Mutex, time::Duration};
 
 use tidegate_aws::rates::RateFiles;
-use tidegate_domain::rates::Cutoff;
+use tidegate_domain::rates::{Cutoff, Rates};
 
 use self::{config::Config, job::Job};
 
@@ -34,6 +34,7 @@ pub struct RateAggregator {
     interval: Duration,
     cutoff: Cutoff,
     concurrency: NonZeroUsize,
+    cap: Option<Rates>,
     jobs: Mutex<BTreeMap<String, Job>>,
 }
 
@@ -47,6 +48,7 @@ impl RateAggregator {
             interval: config.interval,
             cutoff: config.cutoff,
             concurrency: config.concurrency,
+            cap: config.cap,
             jobs: Mutex::default(),
         }
     }

@@ -119,6 +119,9 @@ pub struct AggregationReport {
     /// Workers that count.
     #[metrics(unit = Count)]
     pub active: Option<usize>,
+    /// Those of them that hold leases, or want one.
+    #[metrics(unit = Count)]
+    pub leasing: Option<usize>,
     /// Workers that have not reported for longer than the cutoff.
     #[metrics(unit = Count)]
     pub stale: Option<usize>,
@@ -168,6 +171,7 @@ impl AggregationReport {
             read_rate: both(self.read_rate, other.read_rate, rates),
             write_rate: both(self.write_rate, other.write_rate, rates),
             active: both(self.active, other.active, workers),
+            leasing: both(self.leasing, other.leasing, workers),
             stale: both(self.stale, other.stale, workers),
             rejected: both(self.rejected, other.rejected, workers),
             vanished: self.vanished + other.vanished,

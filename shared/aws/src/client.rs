@@ -20,8 +20,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Far more than a write takes, and little enough that a function with AWS's default of 3 seconds can
 /// try again after an attempt that hangs.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
-/// After this many failures, only this one report is missing.
-const READ_ATTEMPTS: u32 = 3;
 const EMR_ATTEMPTS: u32 = 4;
 const EMR_BACKOFF: Duration = Duration::from_millis(500);
 const EMR_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,12 +64,6 @@ pub fn s3(config: &SdkConfig, force_path_style: bool) -> aws_sdk_s3::Client {
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
         .build();
     aws_sdk_s3::Client::from_conf(config)
-}
-
-/// The same client of S3, for many reads: it makes few attempts, because each read is only one of many.
-pub(crate) fn s3_reads(client: &aws_sdk_s3::Client) -> aws_sdk_s3::Client {
-    let retries = client.config().retry_config().cloned().unwrap_or_else(retries).with_max_attempts(READ_ATTEMPTS);
-    aws_sdk_s3::Client::from_conf(client.config().to_builder().retry_config(retries).build())
 }
 
 /// A client of EMR, which is asked for many clusters and throttles soon: it backs off for longer, all its

@@ -71,7 +71,7 @@ pub mod namespaces;
 pub mod pattern;
 #[cfg(feature = "functions")]
 pub mod processors;
-#[cfg(feature = "functions")]
+#[cfg(feature = "fleet")]
 pub mod rates;
 #[cfg(feature = "functions")]
 pub mod redrive;

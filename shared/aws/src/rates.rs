@@ -6,9 +6,11 @@
 //! AWS: [conditional writes](https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html).
 
 pub mod text;
+pub mod worker;
 
 use aws_sdk_s3::{
     Client,
+    config::retry::RetryConfig,
     error::ProvideErrorMetadata,
     operation::get_object::{GetObjectError, GetObjectOutput},
     primitives::{ByteStream, DateTime},
@@ -17,12 +19,16 @@ use aws_sdk_s3::{
 use tidegate_domain::{
     rates::{
         Reason,
-        reading::{Content, Listed, MAX_SIZE},
+        reading::{self, Content, Listed},
+        summary,
     },
     time::EpochMillis,
 };
 
-use crate::{client::s3_reads, error::StoreError, schema::rates::SEPARATOR};
+use crate::{error::StoreError, schema::rates::SEPARATOR};
+
+/// After this many failures, only this one report is missing.
+const READ_ATTEMPTS: u32 = 3;
 
 /// The reports and summaries in a bucket.
 #[derive(Clone, Debug)]
@@ -53,6 +59,8 @@ pub struct Page<T> {
 pub enum Fetched {
     Found {
         tag: Option<String>,
+        /// When the store received it.
+        written: Option<EpochMillis>,
         content: Content,
     },
     /// It was deleted since it was listed.
@@ -63,6 +71,8 @@ pub enum Fetched {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub tag: String,
+    /// When the store received it.
+    pub written: Option<EpochMillis>,
     pub text: Vec<u8>,
 }
 
@@ -72,14 +82,14 @@ pub enum Replaced {
     Written {
         tag: Option<String>,
     },
-    /// Somebody else has written, deleted or is writing the summary.
+    /// Another writer has changed or deleted the summary, or is writing it.
     Lost,
 }
 
 impl RateFiles {
     /// The reports and summaries in this bucket; `summary` is the summary's name under its prefix.
     pub fn new(client: Client, bucket: String, summary: String) -> Self {
-        Self { reads: s3_reads(&client), client, bucket, summary }
+        Self { reads: for_reads(&client), client, bucket, summary }
     }
 
     pub fn summary_key(&self, prefix: &str) -> String {
@@ -117,12 +127,12 @@ impl RateFiles {
         let Some(mut found) = get(&self.reads, &self.bucket, key, GetObjectError::is_no_such_key).await? else {
             return Ok(Fetched::Vanished);
         };
-        let tag = found.e_tag.take();
-        if is_too_large(&found) {
-            return Ok(Fetched::Found { tag, content: Err(Reason::TooLarge) });
+        let (tag, written) = (found.e_tag.take(), found.last_modified.and_then(moment));
+        if is_larger(&found, reading::MAX_SIZE) {
+            return Ok(Fetched::Found { tag, written, content: Err(Reason::TooLarge) });
         }
         let content = text::report(&body(found).await?);
-        Ok(Fetched::Found { tag, content })
+        Ok(Fetched::Found { tag, written, content })
     }
 
     /// Reads the summary of a prefix. Returns `None` if it is missing. Without the permission to list the
@@ -131,15 +141,15 @@ impl RateFiles {
     ///
     /// AWS: [GetObject permissions](https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html#API_GetObject_RequestSyntax).
     pub async fn summary(&self, prefix: &str) -> Result<Option<Stored>, StoreError> {
-        let is_missing = |error: &GetObjectError| error.is_no_such_key() || error.code() == Some("AccessDenied");
         let found = get(&self.client, &self.bucket, &self.summary_key(prefix), is_missing).await?;
         let Some(mut found) = found else { return Ok(None) };
         let Some(tag) = found.e_tag.take() else {
             return Err(StoreError::Unexplained { item: self.summary_key(prefix) });
         };
+        let written = found.last_modified.and_then(moment);
         // No summary is that large.
-        let text = if is_too_large(&found) { Vec::new() } else { body(found).await? };
-        Ok(Some(Stored { tag, text }))
+        let text = if is_larger(&found, summary::MAX_SIZE) { Vec::new() } else { body(found).await? };
+        Ok(Some(Stored { tag, written, text }))
     }
 
     /// Writes the summary of a prefix, if the stored one still has the tag `seen`, or if `seen` is `None` and none is stored.
@@ -169,6 +179,11 @@ impl RateFiles {
     }
 }
 
+/// Whether the summary is missing. Without the permission to list the bucket, S3 answers `AccessDenied`.
+fn is_missing(error: &GetObjectError) -> bool {
+    error.is_no_such_key() || error.code() == Some("AccessDenied")
+}
+
 /// An object; `None` if the error says that it is missing.
 async fn get(
     client: &Client,
@@ -183,8 +198,15 @@ async fn get(
     }
 }
 
-fn is_too_large(found: &GetObjectOutput) -> bool {
-    found.content_length.is_none_or(|length| !u64::try_from(length).is_ok_and(|length| length <= MAX_SIZE))
+/// The same client, for many reads: it makes few attempts, because each read is only one of many.
+fn for_reads(client: &Client) -> Client {
+    let retries = client.config().retry_config().cloned().unwrap_or_else(RetryConfig::standard);
+    let config = client.config().to_builder().retry_config(retries.with_max_attempts(READ_ATTEMPTS));
+    Client::from_conf(config.build())
+}
+
+fn is_larger(found: &GetObjectOutput, most: u64) -> bool {
+    found.content_length.is_none_or(|length| !u64::try_from(length).is_ok_and(|length| length <= most))
 }
 
 async fn body(found: GetObjectOutput) -> Result<Vec<u8>, StoreError> {

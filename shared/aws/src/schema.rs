@@ -179,8 +179,8 @@ pub mod rates {
     //!
     //! | object | fields |
     //! |---|---|
-    //! | `{prefix}worker-{worker_id}.json`, a report | [`WORKER_ID`], [`TIMESTAMP`], [`READ_RATE`], [`WRITE_RATE`] |
-    //! | `{prefix}summary.json`, the summary | [`TIMESTAMP`], `AGGREGATED_READ_RATE` to `AGGREGATION_TIME_UTC`; ours from `STALE_WORKERS` on |
+    //! | `{prefix}worker-{worker_id}.json`, a report | [`WORKER_ID`], [`TIMESTAMP`], [`READ_RATE`], [`WRITE_RATE`]; a leasing worker's also the keys of [`lease`] |
+    //! | `{prefix}summary.json`, the summary | [`TIMESTAMP`], `AGGREGATED_READ_RATE` to `AGGREGATION_TIME_UTC`; ours from `STALE_WORKERS` on; with leasing workers also the keys of [`lease`] |
     //!
     //! A prefix ends in [`SEPARATOR`].
 
@@ -217,5 +217,49 @@ pub mod rates {
     /// The key of a worker's report.
     pub fn worker_key(prefix: &str, worker: &str) -> String {
         format!("{prefix}worker-{worker}.json")
+    }
+
+    /// The worker whose report has this key. `None` if [`worker_key`] makes no such key.
+    pub fn worker_of<'a>(prefix: &str, key: &'a str) -> Option<&'a str> {
+        key.strip_prefix(prefix)?.strip_prefix("worker-")?.strip_suffix(".json")
+    }
+
+    pub mod lease {
+        //! The keys of leases. All are ours; workers of other programs ignore them. Rates are floats, in capacity units a
+        //! second, with up to six decimals.
+        //!
+        //! | object | keys |
+        //! |---|---|
+        //! | a leasing worker's report | [`REPORT`], [`FOLLOWS`], [`WEIGHT`]; under each of [`READ`] and [`WRITE`]: [`WANTS`], [`HAS`], [`SAFE`], and [`CAP`] if the worker was started with one |
+        //! | the summary | [`LEASE_SECONDS`], [`ACTIVE`], [`REPORTS`]; under each of [`READ`] and [`WRITE`]: [`CAP`], [`LEVEL`], [`GROWTH`] |
+
+        /// The number of the worker's report, which rises.
+        pub const REPORT: &str = "report";
+        /// The number of the report whose grant the worker has adopted, or null.
+        pub const FOLLOWS: &str = "follows";
+        /// How many shares the worker gets, an integer above 0.
+        pub const WEIGHT: &str = "weight";
+        /// An object about reads.
+        pub const READ: &str = "read";
+        /// An object about writes.
+        pub const WRITE: &str = "write";
+        /// What the worker would use without a limit of the fleet.
+        pub const WANTS: &str = "wants";
+        /// What the worker may use.
+        pub const HAS: &str = "has";
+        /// What the worker may use when its lease has ended.
+        pub const SAFE: &str = "safe";
+        /// What the fleet may use.
+        pub const CAP: &str = "cap";
+        /// The most that a worker may hold, for each unit of weight.
+        pub const LEVEL: &str = "level";
+        /// The most to which a worker may grow, for each unit of weight.
+        pub const GROWTH: &str = "growth";
+        /// How long a lease lasts, from the beginning of the report that it answers.
+        pub const LEASE_SECONDS: &str = "lease_seconds";
+        /// How many workers share the cap.
+        pub const ACTIVE: &str = "active";
+        /// The number of the newest report of each leasing worker that the aggregator has seen, by the worker's id.
+        pub const REPORTS: &str = "reports";
     }
 }

@@ -2,14 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, num::NonZeroU32, path::Path, time::Duration};
 
-use tidegate_aws::rates::text::{self, PythonFloat};
+use tidegate_aws::{
+    rates::text::{self, PythonFloat},
+    schema::rates::worker_of,
+};
 use tidegate_domain::{
+    lease::{LeaseKeys, LeaseReport, LeaseTerms, ReportNumber, fleet::LeaseSummary},
     rates::{
         Cutoff, Field, Judgement, Rate, Rates, Reason, judge,
         reading::Content,
         summary::{Previous, Summary},
+        tally::Tally,
     },
     time::EpochMillis,
 };
@@ -147,7 +152,7 @@ fn summaries_are_written_as_python_writes_them() {
         };
         let others = [Judgement::Stale, Judgement::Stale, Judgement::Rejected(Reason::NotJson)];
         let tally = (0..active.parse().unwrap()).map(worker).chain(others).collect();
-        let summary = Summary { began, tally, interval: Duration::from_secs(5), sequence: 7 };
+        let summary = Summary { sequence: 7, ..Summary::new(began, tally, Duration::from_secs(5)) };
         let ours = r#", "stale_workers": 2, "rejected_workers": 1, "interval_seconds": 5, "sequence": 7}"#;
         assert_eq!(text::summary(&summary), format!("{}{ours}", expect.strip_suffix('}').unwrap()));
     }
@@ -157,7 +162,7 @@ fn summaries_are_written_as_python_writes_them() {
 fn an_interval_is_written_as_it_is_configured() {
     let check = |millis, expect: &str| {
         let interval = Duration::from_millis(millis);
-        let summary = Summary { began: now(), tally: [].into_iter().collect(), interval, sequence: 1 };
+        let summary = Summary::new(now(), Tally::default(), interval);
         assert!(text::summary(&summary).contains(expect), "{}", text::summary(&summary));
     };
     check(5_000, r#""interval_seconds": 5,"#);
@@ -179,4 +184,93 @@ fn only_valid_fields_of_a_summary_count() {
     check(r#"{"timestamp": null}"#, Field::Missing, None);
     check("[]", Field::Missing, None);
     check("garbage", Field::Missing, None);
+}
+
+/// A leasing worker's report, with this in the place of its lease.
+fn leasing(lease: &str) -> String {
+    format!(r#"{{"worker_id": "w", "timestamp": 1767225630.0, "read_rate": 12.5, "write_rate": 3.0, {lease}}}"#)
+}
+
+fn units(read: f64, write: f64) -> Rates {
+    Rates { read: Rate::new(read).unwrap(), write: Rate::new(write).unwrap() }
+}
+
+#[test]
+fn a_leasing_report_is_read_as_it_was_written() {
+    let report = LeaseReport {
+        number: ReportNumber::new(8),
+        follows: Some(ReportNumber::new(7)),
+        wants: units(9_999_999.999_999, 0.000_001),
+        has: units(0.1, 0.3),
+        safe: units(0.0, 0.2),
+        weight: NonZeroU32::MIN.saturating_add(2),
+    };
+    let keys = LeaseKeys { report, cap: Some(units(20_000.0, 500.5)) };
+    let text = text::leasing_report("w", now(), units(12.5, 3.0), &keys);
+    let expect = leasing(concat!(
+        r#""report": 8, "follows": 7, "weight": 3, "#,
+        r#""read": {"wants": 9999999.999999, "has": 0.1, "safe": 0.0, "cap": 20000.0}, "#,
+        r#""write": {"wants": 1e-06, "has": 0.3, "safe": 0.2, "cap": 500.5}"#,
+    ));
+    assert_eq!(text, expect);
+    for keys in [keys, LeaseKeys { cap: None, report: LeaseReport { follows: None, ..report } }] {
+        let read = text::report(text::leasing_report("w", now(), units(12.5, 3.0), &keys).as_bytes()).unwrap();
+        assert_eq!((read.lease, read.timestamp), (Some(keys), Field::Number(1_767_225_630.0)));
+        assert_eq!((read.read_rate, read.write_rate), (Field::Number(12.5), Field::Number(3.0)));
+    }
+    let quoted = text::leasing_report("a\"b", now(), units(0.0, 0.0), &keys);
+    assert!(text::report(quoted.as_bytes()).is_ok(), "{quoted}");
+}
+
+#[test]
+fn leases_with_invalid_keys_are_rejected() {
+    const READ: &str = r#""read": {"wants": 1, "has": 1, "safe": 1}"#;
+    const WRITE: &str = r#""write": {"wants": 1, "has": 1, "safe": 1}"#;
+    check(&leasing(&format!(r#""report": 1, "weight": 1, {READ}, {WRITE}"#)), Ok((12.5, 3.0)));
+    check(&leasing(&format!(r#""report": null, "weight": "x", {READ}"#)), Ok((12.5, 3.0)));
+    for lease in [
+        &format!(r#""report": 1.5, "weight": 1, {READ}, {WRITE}"#),
+        &format!(r#""report": "1", "weight": 1, {READ}, {WRITE}"#),
+        &format!(r#""report": 1, "weight": 0, {READ}, {WRITE}"#),
+        &format!(r#""report": 1, {READ}, {WRITE}"#),
+        &format!(r#""report": 1, "weight": 1, {READ}"#),
+        &format!(r#""report": 1, "weight": 1, {READ}, "write": {{"wants": -1, "has": 1, "safe": 1}}"#),
+        &format!(r#""report": 1, "weight": 1, {READ}, "write": {{"wants": 1e9, "has": 1, "safe": 1}}"#),
+        &format!(r#""report": 1, "weight": 1, {READ}, "write": {{"wants": NaN, "has": 1, "safe": 1}}"#),
+        &format!(r#""report": 1, "weight": 1, {READ}, "write": {{"wants": 1, "has": 1}}"#),
+        // A cap of writes only.
+        &format!(r#""report": 1, "weight": 1, {READ}, "write": {{"wants": 1, "has": 1, "safe": 1, "cap": 1}}"#),
+    ] {
+        check(&leasing(lease), Err(Reason::Lease));
+    }
+}
+
+#[test]
+fn the_leases_of_a_summary_are_read_as_they_were_written() {
+    let terms =
+        LeaseTerms { cap: units(20_000.0, 500.5), active: 2, level: units(0.1, 0.0), growth: units(0.000_001, 0.0) };
+    let reports = [("a\"b".to_owned(), ReportNumber::new(7)), ("w".to_owned(), ReportNumber::new(u64::MAX))].into();
+    let lease = LeaseSummary { terms, reports };
+    let plain = Summary::new(now(), Tally::default(), Duration::from_secs(5));
+    let text = text::summary(&Summary { lease: Some(lease.clone()), ..plain.clone() });
+    let ours = concat!(
+        r#", "lease_seconds": 15, "active": 2, "read": {"cap": 20000.0, "level": 0.1, "growth": 1e-06}, "#,
+        r#""write": {"cap": 500.5, "level": 0.0, "growth": 0.0}, "reports": {"a\"b": 7, "w": 18446744073709551615}}"#,
+    );
+    assert_eq!(text, format!("{}{ours}", text::summary(&plain).strip_suffix('}').unwrap()));
+    let read = |text: &str| text::lease::summary(text.as_bytes());
+    assert_eq!(read(&text), Some(lease));
+    assert_eq!(read(&text.replace(r#""lease_seconds": 15"#, r#""lease_seconds": 16"#)), None);
+    assert_eq!(read(&text.replace("0.1", "-0.1")), None);
+    assert_eq!((read(&text::summary(&plain)), read("")), (None, None));
+}
+
+#[test]
+fn only_workers_keys_name_a_worker() {
+    let check = |key, expect| assert_eq!(worker_of("fleet/", key), expect, "{key}");
+    check("fleet/worker-glue-7.json", Some("glue-7"));
+    check("fleet/worker-.json", Some(""));
+    check("fleet/summary.json", None);
+    check("fleet/worker-7", None);
+    check("other/worker-7.json", None);
 }

@@ -30,7 +30,7 @@ async fn each_prefix_is_a_job() -> anyhow::Result<()> {
         assert_eq!((&summary["aggregated_read_rate"], &summary["sequence"]), (&json!(expect), &json!(1)), "{prefix}");
     }
     assert_eq!(scene.bucket().get("fleet/summary.json"), None);
-    assert_eq!(scene.bucket().take_calls(), Calls { lists: 3, gets: 5, puts: 2 });
+    assert_eq!(scene.bucket().take_calls(), Calls { lists: 3, gets: 5, puts: 2, deletes: 0 });
     // A job starts and another one ends. The process forgets the ended one.
     write_job(&scene, "c", "1", 8.0);
     for key in ["a/worker-1.json", "a/worker-2.json", "a/summary.json"] {

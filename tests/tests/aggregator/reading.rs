@@ -53,25 +53,25 @@ async fn known_and_stale_files_are_not_read() -> anyhow::Result<()> {
     let scene = AggregatorScene::new().await?;
     for worker in 0..20 {
         scene.write(&format!("fresh-{worker}"), NOW, 1.0, 1.0);
-        scene.write(&format!("left-{worker}"), NOW - 17 * SECOND, 1.0, 1.0);
+        scene.write(&format!("left-{worker}"), NOW - 62 * SECOND, 1.0, 1.0);
     }
     let first = scene.aggregate(NOW).await;
     assert_eq!((first.report.gets, first.report.gets_saved, first.tally.active), (20, 20, 20));
     // Beside the reports, the summary was looked for.
-    assert_eq!(scene.bucket().take_calls(), Calls { lists: 1, gets: 21, puts: 1 });
+    assert_eq!(scene.bucket().take_calls(), Calls { lists: 1, gets: 21, puts: 1, deletes: 0 });
 
     scene.write("fresh-7", NOW + 5 * SECOND, 3.0, 1.0);
     let second = scene.aggregate(NOW + 5 * SECOND).await;
     assert_eq!((second.report.gets, second.report.gets_saved, second.tally.active), (1, 39, 20));
     assert_eq!(second.report.read_rate.map(|rate| rate.to_string()).as_deref(), Some("22"));
-    assert_eq!(scene.bucket().take_calls(), Calls { lists: 1, gets: 1, puts: 1 });
+    assert_eq!(scene.bucket().take_calls(), Calls { lists: 1, gets: 1, puts: 1, deletes: 0 });
 
     // An unchanged report has become stale by its own time, which needs no GET.
     let third = scene.aggregate(NOW + 15 * SECOND + 1).await;
     assert_eq!((third.report.gets, third.tally.active, third.tally.stale), (0, 1, 39));
     assert_eq!(scene.aggregator.remembered(), 20);
     // Then it is stale by the listing, too, and is not even remembered.
-    scene.aggregate(NOW + 16 * SECOND + 1).await;
+    scene.aggregate(NOW + 61 * SECOND + 1).await;
     assert_eq!(scene.aggregator.remembered(), 1);
     Ok(())
 }
@@ -203,7 +203,7 @@ async fn a_job_without_reports_is_idle() -> anyhow::Result<()> {
     let run = scene.aggregate(NOW).await;
     assert_eq!((run.outcome_name(), run.prefix.as_str(), run.report.active), ("idle", "fleet/ended/", Some(0)));
     assert_eq!(scene.bucket().get(key), before);
-    assert_eq!(scene.bucket().take_calls(), Calls { lists: 2, gets: 0, puts: 0 });
+    assert_eq!(scene.bucket().take_calls(), Calls { lists: 2, gets: 0, puts: 0, deletes: 0 });
     Ok(())
 }
 
@@ -217,8 +217,8 @@ async fn each_page_costs_one_listing() -> anyhow::Result<()> {
     let run = scene.aggregate(NOW).await;
     assert_eq!((run.report.pages, run.tally.active, run.tally.rejected()), (2, 1_001, 1));
     assert_eq!([run.tally.read(), run.tally.write()].map(|sum| sum.units().to_string()), ["1001", "500.5"]);
-    assert_eq!(scene.bucket().take_calls(), Calls { lists: 2, gets: 1_003, puts: 1 });
+    assert_eq!(scene.bucket().take_calls(), Calls { lists: 2, gets: 1_003, puts: 1, deletes: 0 });
     scene.aggregate(NOW + SECOND).await;
-    assert_eq!(scene.bucket().take_calls(), Calls { lists: 2, gets: 0, puts: 1 });
+    assert_eq!(scene.bucket().take_calls(), Calls { lists: 2, gets: 0, puts: 1, deletes: 0 });
     Ok(())
 }

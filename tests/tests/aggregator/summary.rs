@@ -76,7 +76,7 @@ async fn summaries_have_headers_and_successive_numbers() -> anyhow::Result<()> {
     assert_eq!(object.content_type.as_deref(), Some("application/json"));
     assert_eq!(object.cache_control.as_deref(), Some("no-cache"));
     // The process remembers what it wrote, so it reads the summary only once.
-    assert_eq!(scene.bucket().take_calls(), Calls { lists: 3, gets: 1, puts: 3 });
+    assert_eq!(scene.bucket().take_calls(), Calls { lists: 3, gets: 1, puts: 3, deletes: 0 });
     Ok(())
 }
 
@@ -92,7 +92,7 @@ async fn the_aggregator_that_began_later_wins() -> anyhow::Result<()> {
     assert_eq!((run.outcome_name(), &scene.summary()?["sequence"]), ("superseded", &json!(2)));
     let run = scene.aggregate(NOW + 1_500).await;
     assert_eq!((run.outcome_name(), &scene.summary()?["sequence"]), ("published", &json!(3)));
-    // A summary that somebody has deleted is written anew.
+    // A summary that was deleted is written anew.
     assert!(scene.bucket().delete(KEY));
     let run = only(aggregate(&other, NOW + 2_000).await);
     assert_eq!((run.outcome_name(), &scene.summary()?["sequence"]), ("published", &json!(1)));
@@ -287,7 +287,7 @@ async fn a_new_process_writes_no_finished_job() -> anyhow::Result<()> {
     let _ = scene.bucket().take_calls();
     let finished = only(aggregate(&process, NOW + HOUR).await);
     assert_eq!((finished.outcome_name(), finished.tally.stale), ("idle", 1));
-    assert_eq!(scene.bucket().take_calls(), Calls { lists: 2, gets: 0, puts: 0 });
+    assert_eq!(scene.bucket().take_calls(), Calls { lists: 2, gets: 0, puts: 0, deletes: 0 });
     assert_eq!(aggregate(&process, NOW + HOUR + 59 * SECOND).await.resting, 1);
     write_report(&scene, NOW + HOUR + 60 * SECOND);
     let process = scene.another_process(&DISCOVER)?;

@@ -107,7 +107,10 @@ fn rules_refuse_parameters_that_do_not_fit_together() -> anyhow::Result<()> {
     check_refusal(&[stream], Some("BucketTableName"))?;
     check_refusal(&[("BucketTableName", "limits"), stream], None)?;
     check_refusal(&[("NonFungibleTableName", "tokens")], Some("NonFungibleResourceIndex"))?;
-    check_refusal(&[("NonFungibleResourceIndex", "by-resource")], Some("NonFungibleTableName"))
+    check_refusal(&[("NonFungibleResourceIndex", "by-resource")], Some("NonFungibleTableName"))?;
+    check_refusal(&[("FleetReadCap", "20000")], Some("FleetWriteCap"))?;
+    check_refusal(&[("FleetWriteCap", "500.5")], Some("FleetReadCap"))?;
+    check_refusal(&[("FleetReadCap", "20000"), ("FleetWriteCap", "500.5")], None)
 }
 
 /// Read beside the `Config`, by the lines that the function logs.

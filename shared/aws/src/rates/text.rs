@@ -1,18 +1,24 @@
 //! Reports and summaries as texts: JSON, in the very shape in which Python writes it.
 
+pub mod lease;
+
 use std::{borrow::Cow, fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use tidegate_domain::rates::{
-    Field, Reason, Report,
-    reading::Content,
-    summary::{Previous, Summary},
+use tidegate_domain::{
+    lease::LeaseKeys,
+    rates::{
+        Field, Rates, Reason, Report,
+        reading::Content,
+        summary::{Previous, Summary},
+    },
+    time::EpochMillis,
 };
 
 use crate::schema::rates::{
-    ACTIVE_WORKERS, AGGREGATED_READ_RATE, AGGREGATED_WRITE_RATE, AGGREGATION_TIME_UTC, INTERVAL_SECONDS,
-    REJECTED_WORKERS, SEQUENCE, STALE_WORKERS, TIMESTAMP,
+    ACTIVE_WORKERS, AGGREGATED_READ_RATE, AGGREGATED_WRITE_RATE, AGGREGATION_TIME_UTC, INTERVAL_SECONDS, READ_RATE,
+    REJECTED_WORKERS, SEQUENCE, STALE_WORKERS, TIMESTAMP, WORKER_ID, WRITE_RATE,
 };
 
 /// What a report says. Python also writes `NaN` and `Infinity`, which are not JSON; and it treats
@@ -29,11 +35,33 @@ pub fn report(text: &[u8]) -> Content {
         read_rate: Option<&'a RawValue>,
         #[serde(borrow, default, deserialize_with = "raw")]
         write_rate: Option<&'a RawValue>,
+        report: Option<&'a RawValue>,
     }
-    let text = readable(text);
-    let fields = text.as_deref().and_then(object).ok_or(Reason::NotJson)?;
-    let Fields { timestamp, read_rate, write_rate } = fields;
-    Ok(Report { timestamp: field(timestamp), read_rate: field(read_rate), write_rate: field(write_rate) })
+    let text = readable(text).ok_or(Reason::NotJson)?;
+    let Fields { timestamp, read_rate, write_rate, report } = object(&text).ok_or(Reason::NotJson)?;
+    let lease = match report {
+        Some(_) => Some(lease::keys(&text).ok_or(Reason::Lease)?),
+        None => None,
+    };
+    Ok(Report {
+        timestamp: field(timestamp),
+        read_rate: field(read_rate),
+        write_rate: field(write_rate),
+        lease,
+        is_first: false,
+    })
+}
+
+/// A leasing worker's report. Python's aggregator reads the first four keys.
+pub fn leasing_report(worker: &str, at: EpochMillis, used: Rates, keys: &LeaseKeys) -> String {
+    let number = |value: f64| PythonFloat(value).to_string();
+    let fields = [
+        (WORKER_ID, serde_json::Value::from(worker).to_string()),
+        (TIMESTAMP, number(at.seconds())),
+        (READ_RATE, number(used.read.units())),
+        (WRITE_RATE, number(used.write.units())),
+    ];
+    written(fields.into_iter().chain(lease::report_fields(keys)))
 }
 
 /// Reads what is known of a stored summary. Nothing is known if the text is not a summary.
@@ -52,12 +80,12 @@ pub fn previous(text: &[u8]) -> Previous {
 
 /// A summary as Python's `json.dumps` would write it, with our keys behind those of the Python aggregator.
 pub fn summary(summary: &Summary) -> String {
-    let Summary { tally, sequence, .. } = summary;
+    let Summary { tally, read, write, sequence, lease, .. } = summary;
     let number = |value: f64| PythonFloat(value).to_string();
     let fields = [
         (TIMESTAMP, number(summary.timestamp())),
-        (AGGREGATED_READ_RATE, number(tally.read().units())),
-        (AGGREGATED_WRITE_RATE, number(tally.write().units())),
+        (AGGREGATED_READ_RATE, number(read.units())),
+        (AGGREGATED_WRITE_RATE, number(write.units())),
         (ACTIVE_WORKERS, tally.active.to_string()),
         (AGGREGATION_TIME_UTC, format!("\"{}\"", summary.time_utc())),
         (STALE_WORKERS, tally.stale.to_string()),
@@ -65,7 +93,13 @@ pub fn summary(summary: &Summary) -> String {
         (INTERVAL_SECONDS, seconds(summary.interval)),
         (SEQUENCE, sequence.to_string()),
     ];
-    format!("{{{}}}", fields.map(|(name, value)| format!("\"{name}\": {value}")).join(", "))
+    written(fields.into_iter().chain(lease.iter().flat_map(lease::summary_fields)))
+}
+
+/// A JSON object of these names and values, as Python writes it.
+fn written<'a>(fields: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let fields = fields.into_iter().map(|(name, value)| format!("\"{name}\": {value}"));
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
 }
 
 /// An integer where it is one, as in the configuration.
