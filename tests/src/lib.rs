@@ -2,6 +2,7 @@
 
 pub mod aggregator;
 pub mod client;
+pub mod fleet;
 pub mod fungible;
 pub mod keeper;
 pub mod metered;
@@ -9,6 +10,7 @@ pub mod python;
 pub mod reservations;
 pub mod rollup;
 pub mod sweeper;
+pub mod throttle;
 
 use std::path::PathBuf;
 

@@ -136,13 +136,7 @@ pub struct Taken {
 impl Fungible {
     /// Starts to build a client of the token tables. It uses the tables of fungible tokens and of limits.
     pub fn builder(client: Client, tables: TokenTables) -> FungibleBuilder {
-        FungibleBuilder {
-            client,
-            tables,
-            defaults: BTreeMap::new(),
-            seals: false,
-            clock: Clock::System(std::time::Instant::now()),
-        }
+        FungibleBuilder { client, tables, defaults: BTreeMap::new(), seals: false, clock: Clock::system() }
     }
 
     /// Starts a request for whole tokens of a resource for an account. Await the builder to send it.

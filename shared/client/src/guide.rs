@@ -300,6 +300,10 @@
 //! | | `outcome`: `applied`, `refused`, `throttled`, `failed` or `lost` | |
 //! | `tidegate_merged_acquires_total` | | acquires that another acquire's write took the tokens for |
 //! | `tidegate_adjustments_lost_total` | | adjustments and refunds that may not have been written |
+//! | `tidegate_fleet_calls_total` | `call`: `summary` or `report`; `outcome`: `succeeded` or `failed` | calls of a fleet's worker to its bucket |
+//!
+//! A fleet's worker also sets the gauges `tidegate_fleet_used_units` and `tidegate_fleet_allowed_units`, by `capacity` (`read` or
+//! `write`): what its callers use and may use, in capacity units a second.
 //!
 //! Each acquire runs in a `tracing` span `acquire` of the level `debug`, with its entity and resource. Warnings are events.
 //!

@@ -54,8 +54,9 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `fleet` | `fleet::Worker`, a member of a fleet that shares a table's capacity, and `fleet::Throttle`, which limits what any DynamoDB client uses |
 //! | `tower` | `tower::LimitLayer`, a middleware for HTTP services |
-//! | `metrics` | counters, through the facade of the [`metrics`](https://docs.rs/metrics) crate |
+//! | `metrics` | counters, and gauges of a fleet's worker, through the facade of the [`metrics`](https://docs.rs/metrics) crate |
 //! | `test-util` | `Limiter::in_memory` and `ManualClock`, for tests of applications |
 //!
 //! None of them is on by default.
@@ -73,6 +74,8 @@ mod clock;
 mod core;
 mod entities;
 mod error;
+#[cfg(feature = "fleet")]
+pub mod fleet;
 pub mod fungible;
 mod give;
 #[cfg(any(doc, feature = "test-util"))]
@@ -86,6 +89,7 @@ mod limits;
 #[cfg(feature = "test-util")]
 mod memory;
 mod metrics;
+mod monotonic;
 mod names;
 mod operation_ids;
 pub mod reservation;

@@ -1,11 +1,6 @@
 //! The limiter: its settings, and how it is made.
 
-use std::{
-    fmt,
-    num::NonZeroU32,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
 #[cfg(feature = "test-util")]
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
@@ -196,7 +191,7 @@ impl LimiterBuilder {
             principal: None,
             on_unavailable: OnUnavailable::default(),
             configuration_lifetime: CONFIGURATION_LIFETIME,
-            clock: Clock::System(Instant::now()),
+            clock: Clock::system(),
         }
     }
 

@@ -1,6 +1,8 @@
 //! Counters, through the facade of the `metrics` crate. Without the feature `metrics`, nothing is counted.
 
 use tidegate_aws::acquires::{WriteError, Written};
+#[cfg(feature = "fleet")]
+use tidegate_domain::rates::Rates;
 
 use crate::{
     error::{AcquireError, DecidedBy},
@@ -82,6 +84,22 @@ pub(crate) fn adjustments_lost(adjustments: usize) {
     count("tidegate_adjustments_lost_total", &[], adjustments);
 }
 
+/// Counts a call of a fleet's worker to its bucket.
+#[cfg(feature = "fleet")]
+pub(crate) fn fleet_call(call: &'static str, has_succeeded: bool) {
+    let outcome = if has_succeeded { "succeeded" } else { "failed" };
+    count("tidegate_fleet_calls_total", &[("call", call), ("outcome", outcome)], 1);
+}
+
+/// Shows what the callers of a fleet's worker use, and what they may use, in capacity units a second.
+#[cfg(feature = "fleet")]
+pub(crate) fn fleet_rates(used: Rates, allowed: Rates) {
+    for (capacity, used, allowed) in [("read", used.read, allowed.read), ("write", used.write, allowed.write)] {
+        gauge("tidegate_fleet_used_units", &[("capacity", capacity)], used.units());
+        gauge("tidegate_fleet_allowed_units", &[("capacity", capacity)], allowed.units());
+    }
+}
+
 #[cfg(feature = "metrics")]
 fn count(name: &'static str, labels: &[(&'static str, &'static str)], by: usize) {
     ::metrics::counter!(name, labels).increment(u64::try_from(by).unwrap_or(u64::MAX));
@@ -89,3 +107,11 @@ fn count(name: &'static str, labels: &[(&'static str, &'static str)], by: usize)
 
 #[cfg(not(feature = "metrics"))]
 const fn count(_: &str, _: &[(&str, &str)], _: usize) {}
+
+#[cfg(all(feature = "fleet", feature = "metrics"))]
+fn gauge(name: &'static str, labels: &[(&'static str, &'static str)], value: f64) {
+    ::metrics::gauge!(name, labels).set(value);
+}
+
+#[cfg(all(feature = "fleet", not(feature = "metrics")))]
+const fn gauge(_: &str, _: &[(&str, &str)], _: f64) {}

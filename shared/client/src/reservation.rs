@@ -69,7 +69,7 @@ use std::{
     fmt,
     future::IntoFuture,
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use aws_sdk_dynamodb::Client;
@@ -152,7 +152,7 @@ impl Reservations {
             defaults: BTreeMap::new(),
             margin: Some(0),
             owner: None,
-            clock: Clock::System(Instant::now()),
+            clock: Clock::system(),
         }
     }
 
