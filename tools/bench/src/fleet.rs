@@ -6,8 +6,12 @@ use std::{env, path::Path, process::Stdio, time::Duration};
 use anyhow::{Context as _, ensure};
 use axum::body::Bytes;
 use serde_json::{Value, json};
-use tidegate_aws::{clock, schema::rates::worker_key};
-use tidegate_domain::time::EpochMillis;
+use tidegate_aws::{clock, rates::text::leasing_report, schema::rates::worker_key};
+use tidegate_domain::{
+    lease::{EQUAL_WEIGHT, LeaseKeys, LeaseReport, ReportNumber},
+    rates::{Rate, Rates},
+    time::EpochMillis,
+};
 use tidegate_sandbox::{
     process,
     runtime_api::RuntimeApi,
@@ -27,6 +31,15 @@ const ROUNDS: u32 = 10;
 const LIMITED_ROUNDS: u32 = 3;
 /// Fresh workers, and files that dead workers left.
 const FLEETS: [(usize, usize); 4] = [(100, 0), (1_000, 0), (10_000, 0), (1_000, 9_000)];
+
+/// What the workers have done since the last aggregation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reports {
+    New,
+    Unchanged,
+    /// Each has written another report of its lease.
+    Leasing,
+}
 
 /// Memory of a function, in MB.
 const MEMORIES: [u32; 5] = [256, 512, 1_024, 1_769, 3_008];
@@ -51,7 +64,7 @@ struct Running {
     s3: EmbeddedS3,
 }
 
-/// Measures each fleet: with all reports new, and with none. Prints a table.
+/// Measures each fleet: with all reports new, with none, and with all reports of leases new. Prints a table.
 pub(crate) async fn run(binary: &Path, variables: &[(String, String)]) -> anyhow::Result<()> {
     let header = [
         "fresh workers",
@@ -72,9 +85,11 @@ pub(crate) async fn run(binary: &Path, variables: &[(String, String)]) -> anyhow
         // The first one opens the connections.
         running.aggregate(fresh).await?;
         let _ = running.s3.bucket().take_calls();
-        for (name, is_new) in [("all new", true), ("unchanged", false)] {
+        let kinds =
+            [("all new", Reports::New), ("unchanged", Reports::Unchanged), ("all new, leasing", Reports::Leasing)];
+        for (name, reports) in kinds {
             let cost =
-                running.measure(fresh, is_new, ROUNDS).await.with_context(|| format!("{fresh} workers, {name}"))?;
+                running.measure(fresh, reports, ROUNDS).await.with_context(|| format!("{fresh} workers, {name}"))?;
             rows.push(row(fresh, leftover, name, &cost).to_vec());
         }
     }
@@ -104,7 +119,7 @@ pub(crate) async fn run_limited(binary: &Path, variables: &[(String, String)]) -
             running.aggregate(fresh).await?;
             let process = running.process.id().context("the process has ended")?;
             let quota = CpuQuota::limit(process, memory)?;
-            let cost = running.measure(fresh, true, LIMITED_ROUNDS).await?;
+            let cost = running.measure(fresh, Reports::New, LIMITED_ROUNDS).await?;
             let late = if cost.wall > READ_WITHIN { ", too late" } else { "" };
             cells.push(format!("{:.2} s{late}", cost.wall.as_secs_f64()));
             per_worker = cost.cpu_per_worker(fresh);
@@ -155,12 +170,14 @@ impl Running {
         Ok(answer.took)
     }
 
-    async fn measure(&mut self, fresh: usize, is_new: bool, rounds: u32) -> anyhow::Result<Cost> {
+    async fn measure(&mut self, fresh: usize, reports: Reports, rounds: u32) -> anyhow::Result<Cost> {
         let meter = Meter::new(self.process.id().context("the process has ended")?)?;
         let (mut walls, mut cpu, mut calls) = (Vec::new(), Duration::ZERO, Calls::default());
-        for _ in 0..rounds {
-            if is_new {
-                write(self.s3.bucket(), 0..fresh, 0)?;
+        for round in 1..=rounds {
+            match reports {
+                Reports::New => write(self.s3.bucket(), 0..fresh, 0)?,
+                Reports::Leasing => write_leasing(self.s3.bucket(), fresh, round.into())?,
+                Reports::Unchanged => {}
             }
             let before = meter.cpu()?;
             walls.push(self.aggregate(fresh).await?);
@@ -179,6 +196,26 @@ fn write(bucket: &Bucket, workers: std::ops::Range<usize>, ago: i64) -> anyhow::
     for number in workers {
         let worker = format!("{number:05}");
         bucket.put(worker_key(PREFIX, &worker), report(&worker, at, 10.0, 2.5), at);
+    }
+    Ok(())
+}
+
+/// Lets workers write their reports of this number. Each wants three times what it has.
+fn write_leasing(bucket: &Bucket, workers: usize, number: u64) -> anyhow::Result<()> {
+    let rates = |read: u64| Rates { read: Rate::from_millionths(read * Rate::UNIT), ..Rates::default() };
+    let report = LeaseReport {
+        number: ReportNumber::new(number),
+        follows: Some(ReportNumber::new(number - 1)),
+        wants: rates(30),
+        has: rates(10),
+        safe: rates(10),
+        weight: EQUAL_WEIGHT,
+    };
+    let keys = LeaseKeys { report, cap: Some(rates(10 * u64::try_from(workers)?)) };
+    let at = clock::now()?;
+    for number in 0..workers {
+        let worker = format!("{number:05}");
+        bucket.put(worker_key(PREFIX, &worker), leasing_report(&worker, at, rates(10), &keys), at);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 //! | `aws_stub` | an AWS endpoint that accepts and counts every call |
 //! | `client` | the command `client`: the client crate's figures beside those of zae-limiter |
 //! | `load` | the command `load`: an open loop of acquires |
+//! | `throttle` | the command `throttle`: what the throttle costs a call, and how well it keeps its limit |
 //! | `endpoint` | a DynamoDB in another process, whose CPU time is not the client's, and its table |
 //! | `python` | zae-limiter in another process |
 //! | `report` | tables |
@@ -27,6 +28,7 @@ mod measure;
 mod meter;
 mod python;
 mod report;
+mod throttle;
 
 use std::io;
 
@@ -45,6 +47,7 @@ enum Command {
     Fleet(functions::FleetOptions),
     Client(client::ClientOptions),
     Load(load::LoadOptions),
+    Throttle(throttle::ThrottleOptions),
     #[command(hide = true)]
     Serve(endpoint::ServeOptions),
 }
@@ -54,7 +57,7 @@ fn main() -> anyhow::Result<()> {
     let command = Command::parse();
     let mut runtime = match command {
         // On one thread, CPU time is what one core spends, without wake-ups of another.
-        Command::Client(_) => runtime::Builder::new_current_thread(),
+        Command::Client(_) | Command::Throttle(_) => runtime::Builder::new_current_thread(),
         _ => runtime::Builder::new_multi_thread(),
     };
     runtime.enable_all().build()?.block_on(async {
@@ -76,6 +79,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Fleet(options) => functions::measure_fleet(&options).await,
         Command::Client(options) => client::measure(&options).await,
         Command::Load(options) => load::run(&options).await,
+        Command::Throttle(options) => throttle::measure(&options).await,
         Command::Serve(options) => endpoint::serve(&options).await,
     }
 }

@@ -1,15 +1,19 @@
-//! The loop that the rate aggregator closes, as pure code: workers that follow AWS's rule, this aggregator, and an S3 that is
-//! slow and loses calls, on a virtual clock.
+//! The loop that the rate aggregator closes, as pure code: workers that follow AWS's rule or hold leases, this aggregator, and
+//! an S3 that is slow and loses calls, on a virtual clock.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`worker`] | [`worker::Rule`]: how a worker sets its limit by the summary; what it may consume; its reports |
+//! | [`python`] | [`python::Rule`]: how a Python worker sets its limit by the summary, and what it may consume |
+//! | [`leasing`] | [`leasing::Leasing`]: a worker that holds a lease |
+//! | [`worker`] | [`worker::Worker`]: a worker of either kind, and its file |
+//! | [`store`], [`aggregator`] | the files and the summary in S3, and what the aggregator makes of them |
 //! | [`scenario`] | [`scenario::Scenario`]: who wants how much from when on; [`scenario::NetworkConditions`] |
 //! | [`simulation`] | [`simulation::run`]: a scenario and a seed become a [`simulation::FleetTrace`] |
 //! | [`figures`] | [`figures::Figures`]: time to settle, overshoot, fairness, utilisation |
+//! | [`comparison`] | [`comparison::CaseFigures`]: a scenario with many seeds, and what it must reach |
 //! | [`random`] | random numbers that a seed repeats |
 //!
-//! # What the workers do
+//! # What Python workers do
 //!
 //! This follows the article [Rate-limiting calls to Amazon DynamoDB using Python Boto3, part 2][article] and the program that
 //! it describes, [Bulk Executor for DynamoDB][program] (`DistributedDynamoDBMonitorWorker`, `DynamoDBMonitor`, `TokenBucket`):
@@ -31,7 +35,18 @@
 //! overdrawn; demand that a limit refuses is not made up for later; the initial limit is at least 1, where the program
 //! would not start; the time that a call takes is uniformly distributed; and workers that start do so at the same moment.
 //!
-//! # What follows from the rule
+//! # What leasing workers do
+//!
+//! The domain decides: [`tidegate_domain::lease`]. This is the schedule of the calls:
+//!
+//! - A worker reads the summary, adopts its grant and reports: when it starts, and then every 5 s ± 10 %.
+//! - It reports at once when what it wants changes by a fifth, and a second after a report that failed.
+//! - It looks at the summary every second while it wants more than it may use.
+//! - What it uses flows, and is at most what it wants and what its lease allows. It wants what it could use at most.
+//!
+//! The aggregator repeats a write that fails, twice at most, as its SDK does.
+//!
+//! # What follows from AWS's rule
 //!
 //! The figures of `cargo run -- rates` show these effects, and the tests prove them. They come from the rule, not from the
 //! aggregator:
@@ -47,23 +62,57 @@
 //! [article]: https://aws.amazon.com/blogs/database/rate-limiting-calls-to-amazon-dynamodb-using-python-boto3-part-2-distributed-coordination
 //! [program]: https://github.com/awslabs/amazon-dynamodb-tools/tree/main/bulk_executor
 
+mod aggregator;
+pub(crate) mod comparison;
 pub(crate) mod figures;
+mod leasing;
+pub(crate) mod python;
 mod random;
 pub(crate) mod scenario;
 pub(crate) mod simulation;
-pub(crate) mod worker;
+mod store;
+mod worker;
 
 #[cfg(test)]
 mod tests {
-    //! The laws of the loop between workers and aggregator: of the workers' rule, of what a summary is made from, and
-    //! of the figures. A weakness of the rule is proved like a law, so that a better rule can be compared with it.
+    //! The laws of the loop between workers and aggregator: of AWS's rule, of leases, of what a summary is made from, and
+    //! of the figures. A weakness of AWS's rule is proved like a law, so that leases can be compared with it.
 
+    mod comparison;
     mod figures;
+    mod leases;
+    mod python;
     mod simulation;
-    mod worker;
+
+    use super::{
+        python::Rule,
+        scenario::{Member, NetworkConditions, Scenario},
+        worker::Kind,
+    };
 
     /// Whether two numbers are the same, except for rounding.
     fn is_near(one: f64, other: f64) -> bool {
         (one - other).abs() <= 1e-9 * one.abs().max(other.abs()).max(1.0)
+    }
+
+    fn scenario(members: Vec<Member>, rule: Rule, length: u32) -> Scenario {
+        Scenario {
+            name: "made up",
+            summary: "",
+            rule,
+            members,
+            conditions: NetworkConditions::nominal(),
+            outage: 0..0,
+            takeover: None,
+            event: 0,
+            settles_from: 0,
+            length,
+            goal: None,
+        }
+    }
+
+    /// A Python worker with one demand.
+    fn wanting(rate: f64) -> Member {
+        Member { kind: Kind::Python, joins: 0, dies: None, wants: vec![(0, rate)] }
     }
 }

@@ -7,7 +7,7 @@
 //! | `keeper` | the same clients without `bucket-keeper`, with one process of it, and with two |
 //! | `costs` | what `bucket-keeper` saves and costs, load by load |
 //! | `tokens` | clients that start resources, with `token-sweeper` and without it |
-//! | `rates`, `fleet` | simulated workers and `rate-aggregator`: the fleet's total against its cap |
+//! | `rates`, `fleet` | simulated workers and `rate-aggregator`: AWS's rule and leases against the cap |
 //! | `clock`, `print`, `exact_bucket` | what the demonstrations share |
 
 mod client;
@@ -61,7 +61,7 @@ enum Command {
     KeeperCosts(costs::Options),
     /// Shows the token sweeper at work: the same clients with it and without it, in simulated time, and callers of our client beside others
     Tokens(tokens::Options),
-    /// Shows what workers make of the rate aggregator's summary, in simulated time: drawn, and in figures
+    /// Shows fleets of workers at the rate aggregator, under AWS's rule and with leases, in simulated time: drawn, and in figures
     Rates(rates::Options),
 }
 

@@ -1,16 +1,16 @@
 //! The demonstrations, shortened: each one passes, and reports every requirement that is not met.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, num::NonZeroU64};
 
-use tidegate_domain::rates::{Judgement, Rate, Rates};
 use tidegate_sandbox::services::Services;
 
 use crate::{
     client::{self, ClientRun},
     costs::{self, Expectation, Row},
+    fleet::{comparison::CaseFigures, scenario::Fleet},
     keeper::{self, Comparison, Figures},
     print::Outcome,
-    rates::{self, RatesRun, ScenarioRun},
+    rates,
     rollup::{self, RollupRun},
     tokens,
 };
@@ -165,51 +165,59 @@ async fn the_sweeper_meets_its_requirements() -> anyhow::Result<()> {
     Ok(())
 }
 
-const SHORT_RATES: rates::Options = rates::Options { workers: 8, cap: 4_000.0, worker_max: 1_500.0, seed: 1 };
+const RATES: rates::Options =
+    rates::Options { workers: None, cap: 20_000.0, worker_max: 1_500.0, seed: 1, seeds: NonZeroU64::new(20).unwrap() };
 
 #[test]
-fn wrong_summaries_are_reported() -> anyhow::Result<()> {
-    let run = rates::run(&SHORT_RATES)?;
-    check_passed(&run.outcome(), "EXACT: each of ", &"rates");
+fn leases_reach_their_goals() -> anyhow::Result<()> {
+    let run = rates::run(&RATES)?;
+    check_passed(&run.outcome(), "KEPT: ", &run.table());
 
-    let check = |falsify: fn(&mut RatesRun)| {
-        let outcome = falsified(&run, falsify).outcome();
-        check_failed(&outcome, 1, "cold start, nominal network: at ", "NOT EXACT");
-        assert!(outcome.problems[0].starts_with("cold start, nominal network: at "), "{outcome:?}");
+    let check = |fleet: Fleet, falsify: fn(&mut CaseFigures), expect: &str| {
+        let falsified = falsified(&run, |run| {
+            let row = run.rows.iter_mut().find(|row| (row.scenario, row.fleet) == ("surge", fleet)).unwrap();
+            falsify(row);
+        });
+        check_failed(&falsified.outcome(), 1, expect, "BROKEN");
     };
-    check(|run| {
-        run.runs[0].trace.aggregations[9].reports.pop();
-    });
-    check(|run| run.runs[0].trace.aggregations[9].reports[0].rate += 0.001);
-    check(|run| {
-        let aggregation = &mut run.runs[0].trace.aggregations[9];
-        let rates = Rates { read: Rate::default(), write: Rate::default() };
-        aggregation.tally.count(Judgement::Fresh { rates, at: aggregation.at });
-    });
+    check(Fleet::Leases, |row| row.settled[0] = Some(7), "surge, nominal network, leases: settled in half");
+    check(Fleet::Leases, |row| row.overshoot = 1.0, "surge, nominal network, leases: overshoot of 1");
+    check(Fleet::Mixed, |row| row.settled[1] = None, "surge, nominal network, half and half: settled in 95 %");
+    check(Fleet::Mixed, |row| row.utilisation = 0.93, "surge, nominal network, half and half: utilisation");
+    check(Fleet::Mixed, |row| row.overshoot = 1e9, "surge, nominal network, half and half: overshoot");
+    check(Fleet::Mixed, |row| row.fairness = 0.5, "surge, nominal network, half and half: fairness");
+    for fleet in Fleet::ALL {
+        check(fleet, |row| row.violations.push("wrong".to_owned()), "wrong");
+    }
     Ok(())
 }
 
 #[test]
 fn a_seed_repeats_every_scenario_and_network() -> anyhow::Result<()> {
-    let run = rates::run(&SHORT_RATES)?;
+    let short = rates::Options { workers: Some(8), cap: 4_000.0, seeds: NonZeroU64::MIN, ..RATES };
+    let run = rates::run(&short)?;
     let (table, drawings) = (run.table(), run.drawings());
-    let again = rates::run(&SHORT_RATES)?;
+    let again = rates::run(&short)?;
     assert_eq!((again.table(), again.drawings()), (table.clone(), drawings.clone()));
-    assert_ne!(rates::run(&rates::Options { seed: 2, ..SHORT_RATES })?.table(), table);
-    for scenario in ["cold start", "surge", "skewed demand", "half joins", "outage", "surge in outage"] {
+    assert_ne!(rates::run(&rates::Options { seed: 2, ..short })?.table(), table);
+    for scenario in ["cold start", "surge", "half joins", "surge in outage", "a quarter dies", "surge at takeover"] {
         for network in ["nominal", "degraded"] {
-            let is_it = |run: &&ScenarioRun| (run.scenario.name, run.scenario.conditions.name) == (scenario, network);
-            assert_eq!(run.runs.iter().filter(is_it).count(), 1, "{scenario}, {network}");
-            assert!(drawings.contains(&format!("{scenario}, {network} network: ")), "{scenario}, {network}");
+            for fleet in Fleet::ALL {
+                let is_it = |row: &&CaseFigures| (row.scenario, row.network, row.fleet) == (scenario, network, fleet);
+                assert_eq!(run.rows.iter().filter(is_it).count(), 1, "{scenario}, {network}");
+            }
         }
     }
-    assert_eq!(drawings.matches("cap ┤").count(), 12);
+    assert_eq!(drawings.matches("cap ┤").count(), 5);
+    for drawn in ["surge, AWS's rule: ", "surge, leases: ", "surge, half and half: ", "surge in outage, leases: "] {
+        assert!(drawings.contains(drawn), "{drawings}");
+    }
     Ok(())
 }
 
 #[test]
 fn an_unusable_rate_is_rejected() {
-    let error = rates::run(&rates::Options { cap: 0.5, ..SHORT_RATES }).map(drop).unwrap_err();
+    let error = rates::run(&rates::Options { cap: 0.5, ..RATES }).map(drop).unwrap_err();
     assert!(error.to_string().starts_with("0.5 "), "{error}");
 }
 
@@ -221,7 +229,8 @@ async fn clients_of_all_kinds_are_counted_exactly() -> anyhow::Result<()> {
     check_passed(&run.outcome(), "EXACT: ", &run);
     let has_python = std::env::var_os("TIDEGATE_PYTHON").is_some_and(|python| !python.is_empty());
     assert_eq!(run.clients.len(), if has_python { 4 } else { run.clients.len() });
-    assert!(run.clients.iter().all(|(_, granted)| granted.acquires == 200 && granted.denied > 0), "{run:?}");
+    assert!(run.clients.iter().all(|(_, granted)| granted.acquires == 200), "{run:?}");
+    assert!(run.clients.iter().any(|(_, granted)| granted.denied > 0), "{run:?}");
     let check = |falsify: &dyn Fn(&mut ClientRun), expect| {
         check_failed(&falsified(&run, falsify).outcome(), 1, expect, "WRONG");
     };

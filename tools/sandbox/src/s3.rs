@@ -71,6 +71,8 @@ pub enum Call {
     Get { key: String },
     /// An object is written.
     Put { key: String },
+    /// An object is deleted.
+    Delete { key: String },
 }
 
 /// A fault of a call.
@@ -95,6 +97,7 @@ pub struct Calls {
     pub gets: usize,
     /// Write calls, including those whose condition failed.
     pub puts: usize,
+    pub deletes: usize,
 }
 
 impl EmbeddedS3 {
@@ -166,6 +169,7 @@ impl Bucket {
                 Call::List { .. } => &mut state.calls.lists,
                 Call::Get { .. } => &mut state.calls.gets,
                 Call::Put { .. } => &mut state.calls.puts,
+                Call::Delete { .. } => &mut state.calls.deletes,
             } += 1;
             state.hook.clone()?
         };
@@ -333,9 +337,7 @@ pub mod workers {
 
     /// What a worker writes: one line, as Python's `json.dumps` makes it.
     pub fn report(worker: &str, at: EpochMillis, read_rate: f64, write_rate: f64) -> String {
-        #[expect(clippy::cast_precision_loss, reason = "the calendar ends far below 2^53 milliseconds")]
-        let timestamp = at.get() as f64 / 1000.0;
-        let [timestamp, read_rate, write_rate] = [timestamp, read_rate, write_rate].map(PythonFloat);
+        let [timestamp, read_rate, write_rate] = [at.seconds(), read_rate, write_rate].map(PythonFloat);
         format!(
             r#"{{"{WORKER_ID}": "{worker}", "{TIMESTAMP}": {timestamp}, "{READ_RATE}": {read_rate}, "{WRITE_RATE}": {write_rate}}}"#
         )

@@ -6,8 +6,8 @@ use super::{scenario::Scenario, simulation::FleetTrace};
 const NEAR: f64 = 0.05;
 /// How long it must stay so to have settled, in seconds.
 const STAYS: usize = 30;
-/// Fairness is measured over so many seconds at the end.
-const FAIRNESS_SPAN: usize = 60;
+/// Fairness and utilisation are measured over so many seconds at the end.
+const LAST: usize = 60;
 
 /// The figures by which rules are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub(crate) struct Figures {
     /// [Jain's index](jain) of what the members got in the last 60 s, each in proportion to its [fair share](fair_shares): 1
     /// if all got the same part of theirs, or if no member got anything. Members that want nothing do not count.
     pub(crate) fairness: f64,
-    /// The part of the aim that was consumed since the event. Consumption above the aim does not count.
+    /// The part of the aim that was consumed in the last 60 s. Consumption above the aim does not count.
     pub(crate) utilisation: f64,
 }
 
@@ -34,12 +34,13 @@ impl Figures {
             .zip(0..)
             .map(|(second, at)| Total { at, consumed: second.total(), aim: scenario.aim(at) })
             .collect();
-        let since = |from| totals.iter().filter(move |total| total.at >= from);
-        let used: f64 = since(scenario.event).map(|total| total.consumed.min(total.aim)).sum();
-        let aimed: f64 = since(scenario.event).map(|total| total.aim).sum();
+        let since_event = totals.iter().filter(|total| total.at >= scenario.event);
+        let last = &totals[totals.len().saturating_sub(LAST)..];
+        let used: f64 = last.iter().map(|total| total.consumed.min(total.aim)).sum();
+        let aimed: f64 = last.iter().map(|total| total.aim).sum();
         Self {
             settled_after: settled(&totals, scenario.settles_from).map(|at| at - scenario.settles_from),
-            overshoot: since(scenario.event).map(|total| (total.consumed - scenario.rule.cap()).max(0.0)).sum(),
+            overshoot: since_event.map(|total| (total.consumed - scenario.rule.cap()).max(0.0)).sum(),
             fairness: fairness(scenario, trace),
             utilisation: if aimed > 0.0 { used / aimed } else { 1.0 },
         }
@@ -65,7 +66,7 @@ fn settled(totals: &[Total], from: u32) -> Option<u32> {
 }
 
 fn fairness(scenario: &Scenario, trace: &FleetTrace) -> f64 {
-    let span = &trace.seconds[trace.seconds.len().saturating_sub(FAIRNESS_SPAN)..];
+    let span = &trace.seconds[trace.seconds.len().saturating_sub(LAST)..];
     let fair = fair_shares(&scenario.demand(scenario.length.saturating_sub(1)), scenario.rule.cap());
     let parts: Vec<_> = (0..)
         .zip(fair)

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, time::Duration};
 
-use super::worker::Rule;
+use super::{python::Rule, worker::Kind};
 
 /// A fleet, what happens to it, and what to measure. Times are whole seconds from the start.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,73 +13,118 @@ pub(crate) struct Scenario {
     pub(crate) rule: Rule,
     pub(crate) members: Vec<Member>,
     pub(crate) conditions: NetworkConditions,
-    /// When the aggregator is down; an empty range if never.
+    /// When the aggregator does not run; an empty range if it always runs. Its process stays, and goes on at once afterwards.
     pub(crate) outage: Range<u32>,
-    /// When the event happens that the scenario shows. Overshoot and utilisation are measured from here on.
+    /// When another process of the aggregator takes over. It knows the stored summary only.
+    pub(crate) takeover: Option<u32>,
+    /// When the event happens that the scenario shows. Overshoot is measured from here on.
     pub(crate) event: u32,
     /// When the fleet can begin to settle: after an outage, for instance.
     pub(crate) settles_from: u32,
     pub(crate) length: u32,
+    /// What a fleet with leases must reach.
+    pub(crate) goal: Option<Goal>,
 }
 
-/// A consumer: one worker, or several in succession. Each starts when the previous one has died.
+/// The figures that a fleet must reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Goal {
+    /// In how many seconds it settles: the median and the 95th percentile of many seeds. `None` sets no goal.
+    pub(crate) settled: [Option<u32>; 2],
+    /// The most that it consumes above the cap, in capacity units.
+    pub(crate) overshoot: f64,
+    pub(crate) fairness: f64,
+    pub(crate) utilisation: f64,
+}
+
+/// One worker.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Member {
-    /// When its first worker starts.
+    pub(crate) kind: Kind,
+    /// When it starts.
     pub(crate) joins: u32,
+    /// When it dies, and leaves its file.
+    pub(crate) dies: Option<u32>,
     /// Its demand in capacity units a second, each with the second at which it starts. Before the first, the demand is 0.
     pub(crate) wants: Vec<(u32, f64)>,
+}
+
+/// Which rules the workers follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fleet {
+    Python,
+    Leases,
+    /// Every other worker follows AWS's rule.
+    Mixed,
+}
+
+impl Fleet {
+    pub(crate) const ALL: [Self; 3] = [Self::Python, Self::Leases, Self::Mixed];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Python => "AWS's rule",
+            Self::Leases => "leases",
+            Self::Mixed => "half and half",
+        }
+    }
+
+    const fn kind(self, worker: usize) -> Kind {
+        match self {
+            Self::Python => Kind::Python,
+            Self::Mixed if worker % 2 == 1 => Kind::Python,
+            Self::Leases | Self::Mixed => Kind::Leasing,
+        }
+    }
 }
 
 /// The conditions of S3 and of the machines on which the workers run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NetworkConditions {
     pub(crate) name: &'static str,
-    /// How long a call takes: uniformly distributed within these bounds.
-    pub(crate) delay: Range<Duration>,
+    /// How long it takes until a worker's file is in the store: uniformly distributed within these bounds.
+    pub(crate) report_delay: Range<Duration>,
+    /// How long it takes until a summary is in the store.
+    pub(crate) summary_delay: Range<Duration>,
+    /// How long it takes to read a summary.
+    pub(crate) read_delay: Range<Duration>,
     /// The probability that a call fails without an effect.
     pub(crate) loss: f64,
     /// The largest difference between a worker's clock and the aggregator's, in either direction.
     pub(crate) skew: Duration,
-    /// Every so many seconds a worker dies and leaves its report, and a worker with a new name takes its place. Until the
-    /// old report is stale, the member counts twice. 0 if none ever dies.
-    pub(crate) deaths_every: u32,
-    /// Reports that an earlier fleet left behind just before the start: each of a worker at its maximum.
-    pub(crate) leftovers: usize,
 }
 
 impl NetworkConditions {
     /// S3 as it is on most days, and exact clocks.
     pub(crate) const fn nominal() -> Self {
-        Self {
-            name: "nominal",
-            delay: Duration::from_millis(20)..Duration::from_millis(80),
-            loss: 0.0,
-            skew: Duration::ZERO,
-            deaths_every: 0,
-            leftovers: 0,
-        }
+        let [report_delay, summary_delay, read_delay] =
+            [const { Duration::from_millis(20)..Duration::from_millis(80) }; 3];
+        Self { name: "nominal", report_delay, summary_delay, read_delay, loss: 0.0, skew: Duration::ZERO }
     }
 
-    /// Calls take up to two seconds, one in ten fails, clocks are two seconds off, a worker dies every minute, and five
-    /// reports were left behind.
+    /// Reports take up to three seconds, and may overtake each other. Summaries take up to two, one call in ten fails, and
+    /// clocks are two seconds off.
     pub(crate) const fn degraded() -> Self {
         Self {
             name: "degraded",
-            delay: Duration::from_millis(50)..Duration::from_secs(2),
+            report_delay: Duration::from_millis(50)..Duration::from_secs(3),
+            summary_delay: Duration::from_millis(50)..Duration::from_secs(2),
             loss: 0.1,
             skew: Duration::from_secs(2),
-            deaths_every: 60,
-            leftovers: 5,
+            ..Self::nominal()
         }
     }
 }
 
 impl Member {
+    pub(crate) fn lives_in(&self, second: u32) -> bool {
+        self.joins <= second && self.dies.is_none_or(|dies| second < dies)
+    }
+
     /// Its demand in this second.
     pub(crate) fn wants_in(&self, second: u32) -> f64 {
         let since = self.wants.iter().take_while(|(from, _)| *from <= second).last();
-        since.filter(|_| self.joins <= second).map_or(0.0, |(_, rate)| *rate)
+        since.filter(|_| self.lives_in(second)).map_or(0.0, |(_, rate)| *rate)
     }
 }
 
@@ -100,64 +145,104 @@ const EVENT: u32 = 120;
 /// How long the aggregator is down, in seconds.
 const OUTAGE: u32 = 120;
 /// How long a fleet is observed once it can settle, in seconds.
-const OBSERVED: u32 = 300;
+const OBSERVED: u32 = 180;
 
-/// The scenarios that measure a rule, for a fleet of `workers`.
-pub(crate) fn all(workers: usize, rule: Rule, conditions: &NetworkConditions) -> Vec<Scenario> {
+pub(crate) const COUNT: usize = 6;
+
+/// The scenarios that measure a rule, for so many workers.
+pub(crate) fn all(workers: usize, rule: Rule, conditions: &NetworkConditions, fleet: Fleet) -> [Scenario; COUNT] {
     let insatiable = 2.0 * rule.maximum();
     let share = rule.cap() / share_count(workers);
     let little = 0.3 * share;
     let members = |member: &dyn Fn(usize) -> Member| (0..workers).map(member).collect::<Vec<_>>();
-    let scenario = |name, summary, members| Scenario {
+    let of = |worker, joins, wants| Member { kind: fleet.kind(worker), joins, dies: None, wants };
+    let full = |worker, joins| of(worker, joins, vec![(joins, insatiable)]);
+    // In a mixed fleet, a pair of workers has one of each kind.
+    let pair = |worker: usize| worker / 2;
+    let is_degraded = conditions.loss > 0.0;
+    let scenario = |name, summary, nominal: [u32; 2], degraded: [u32; 2], members| Scenario {
         name,
         summary,
         rule,
         members,
         conditions: conditions.clone(),
         outage: 0..0,
+        takeover: None,
         event: EVENT,
         settles_from: EVENT,
         length: EVENT + OBSERVED,
+        goal: Some(Goal {
+            settled: (if is_degraded { degraded } else { nominal }).map(Some),
+            // A tenth of a second of the cap.
+            overshoot: if is_degraded { rule.cap() / 10.0 } else { 0.0 },
+            fairness: 0.99,
+            utilisation: 0.97,
+        }),
     };
-    let full = |joins| Member { joins, wants: vec![(joins, insatiable)] };
-    let half = |worker: usize| worker % 2 == 1;
-    vec![
+    let surge = |name, summary, nominal, degraded, at| {
+        let members = members(&|worker| of(worker, 0, vec![(0, little), (at, insatiable)]));
+        scenario(name, summary, nominal, degraded, members)
+    };
+    let over = EVENT + OUTAGE;
+    [
         Scenario {
             event: 0,
             settles_from: 0,
             length: OBSERVED,
-            ..scenario("cold start", "all start at once and want all that they can get", members(&|_| full(0)))
+            ..scenario(
+                "cold start",
+                "all start at once and want all that they can get",
+                // The design has 3 s and 3 s, for an aggregator that begins when the workers do.
+                [3, 6],
+                [20, 24],
+                members(&|worker| full(worker, 0)),
+            )
         },
-        scenario(
+        surge(
             "surge",
             "a fleet that wanted three tenths of the cap wants all that it can get",
-            members(&|_| Member { joins: 0, wants: vec![(0, little), (EVENT, insatiable)] }),
-        ),
-        scenario(
-            "skewed demand",
-            "of a fleet that wanted all, every other worker wants a tenth of a fair share",
-            members(&|worker| Member {
-                joins: 0,
-                wants: vec![(0, insatiable), (EVENT, if half(worker) { 0.1 * share } else { insatiable })],
-            }),
+            [5, 12],
+            [19, 24],
+            EVENT,
         ),
         scenario(
             "half joins",
             "as many workers again join a fleet that is at the cap",
-            members(&|worker| full(if half(worker) { EVENT } else { 0 })),
+            [11, 16],
+            [19, 23],
+            members(&|worker| full(worker, if pair(worker) % 2 == 1 { EVENT } else { 0 })),
         ),
-        with_outage(scenario("outage", "the aggregator is down for two minutes", members(&|_| full(0)))),
-        with_outage(scenario(
-            "surge in outage",
-            "the aggregator is down for two minutes, and the surge comes after the first",
-            members(&|_| Member { joins: 0, wants: vec![(0, little), (EVENT + OUTAGE / 2, insatiable)] }),
-        )),
+        Scenario {
+            outage: EVENT..over,
+            settles_from: over,
+            length: over + OBSERVED,
+            ..surge(
+                "surge in outage",
+                "the aggregator is down for two minutes, and the surge comes after the first",
+                [1, 1],
+                [3, 12],
+                EVENT + OUTAGE / 2,
+            )
+        },
+        scenario(
+            "a quarter dies",
+            "a quarter of a fleet at the cap dies and leaves its files",
+            [63, 65],
+            [64, 66],
+            members(&|worker| Member { dies: (pair(worker) % 4 == 3).then_some(EVENT), ..full(worker, 0) }),
+        ),
+        Scenario {
+            takeover: Some(EVENT),
+            goal: None,
+            ..surge(
+                "surge at takeover",
+                "another process of the aggregator takes over when the surge comes",
+                [0, 0],
+                [0, 0],
+                EVENT,
+            )
+        },
     ]
-}
-
-fn with_outage(scenario: Scenario) -> Scenario {
-    let over = EVENT + OUTAGE;
-    Scenario { outage: EVENT..over, settles_from: over, length: over + OBSERVED, ..scenario }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a fleet has far fewer than 2^53 workers")]

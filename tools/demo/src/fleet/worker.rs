@@ -1,132 +1,31 @@
-//! A worker and AWS's rule: it consumes under its limit, reports what it has consumed, and sets its limit by the summary.
+//! A worker of either kind: what it consumes, what it may consume, and the rate that it reports.
 
 use std::time::Duration;
 
 use tidegate_domain::time::EpochMillis;
 
-/// AWS's rule, for one kind of capacity: a cap for the fleet and a maximum for each worker, in capacity units a second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Rule {
-    cap: f64,
-    maximum: f64,
+use super::{
+    leasing::Leasing,
+    python::{Python, Rule},
+};
+
+/// What a worker's limit follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// AWS's rule.
+    Python,
+    Leasing,
 }
 
-/// A cap or a maximum that no worker can follow.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("{0} capacity units a second, where a number from 1 on is needed")]
-pub(crate) struct InvalidRate(f64);
-
-impl Rule {
-    /// The lowest limit, in capacity units a second.
-    pub(crate) const FLOOR: f64 = 1.0;
-    /// How far a limit moves towards the target: 0 is not at all, 1 is the whole way.
-    pub(crate) const SMOOTHING: f64 = 0.4;
-    /// A worker starts with the cap divided by this.
-    const GUESS: f64 = 10.0;
-
-    pub(crate) fn new(cap: f64, maximum: f64) -> Result<Self, InvalidRate> {
-        match [cap, maximum].into_iter().find(|rate| !rate.is_finite() || *rate < Self::FLOOR) {
-            Some(rate) => Err(InvalidRate(rate)),
-            None => Ok(Self { cap, maximum }),
-        }
-    }
-
-    /// What the fleet may consume.
-    pub(crate) const fn cap(self) -> f64 {
-        self.cap
-    }
-
-    /// What one worker may consume, even if it is alone.
-    pub(crate) const fn maximum(self) -> f64 {
-        self.maximum
-    }
-
-    /// The limit of a worker that starts.
-    pub(crate) const fn initial(self) -> f64 {
-        self.maximum.min(self.cap / Self::GUESS).max(Self::FLOOR)
-    }
-
-    /// The limit that would bring the fleet exactly to its cap if the summary were current, at most the maximum.
-    pub(crate) fn target(self, limit: f64, sum: f64) -> f64 {
-        let scale = if sum > 0.0 { self.cap / sum } else { 1.0 };
-        (limit * scale).min(self.maximum)
-    }
-
-    /// The limit after a worker with this limit has read this sum.
-    pub(crate) fn adjust(self, limit: f64, sum: f64) -> f64 {
-        let adjusted = (1.0 - Self::SMOOTHING) * limit + Self::SMOOTHING * self.target(limit, sum);
-        if adjusted < Self::FLOOR { limit } else { adjusted }
-    }
+#[derive(Clone, Debug)]
+pub(crate) enum Control {
+    Python(Python),
+    Leasing(Leasing),
 }
 
-/// A token bucket that the limit fills and consumption empties. Both flow, so it is never overdrawn.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Allowance {
-    limit: f64,
-    tokens: f64,
-}
-
-impl Allowance {
-    /// The seconds of its limit that a bucket holds.
-    const DEPTH: f64 = 2.0;
-
-    /// The allowance of a worker that starts: one second of its limit.
-    pub(crate) const fn new(limit: f64) -> Self {
-        Self { limit, tokens: limit }
-    }
-
-    /// The limit, in capacity units a second.
-    pub(crate) const fn limit(&self) -> f64 {
-        self.limit
-    }
-
-    #[cfg(test)]
-    pub(crate) const fn tokens(&self) -> f64 {
-        self.tokens
-    }
-
-    /// Changes the limit, and the tokens in proportion.
-    pub(crate) fn set_limit(&mut self, limit: f64) {
-        let tokens = if self.limit > 0.0 { self.tokens * limit / self.limit } else { self.tokens };
-        *self = Self { limit, tokens: tokens.min(limit * Self::DEPTH) };
-    }
-
-    /// Lets time pass with a demand of so many capacity units a second. Returns how many are consumed in all.
-    pub(crate) fn consume(&mut self, demand: f64, elapsed: Duration) -> f64 {
-        let seconds = elapsed.as_secs_f64();
-        let drain = demand - self.limit;
-        if drain <= 0.0 {
-            self.tokens = (self.tokens - drain * seconds).min(self.limit * Self::DEPTH);
-            return demand * seconds;
-        }
-        let until_empty = (self.tokens / drain).min(seconds);
-        self.tokens = (self.tokens - drain * until_empty).max(0.0);
-        demand * until_empty + self.limit * (seconds - until_empty)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WorkerId {
-    /// The member's place in the scenario. Reports that were left behind have places after the last.
-    pub(crate) member: usize,
-    /// How many workers the member has had before.
-    pub(crate) generation: u32,
-}
-
-/// What a worker writes to S3.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct WorkerReport {
-    pub(crate) worker: WorkerId,
-    /// The time by the worker's own clock.
-    pub(crate) at: EpochMillis,
-    /// Capacity units a second.
-    pub(crate) rate: f64,
-}
-
+#[derive(Clone, Debug)]
 pub(crate) struct Worker {
-    pub(crate) id: WorkerId,
-    rule: Rule,
-    allowance: Allowance,
+    pub(crate) control: Control,
     /// The time up to which consumption is counted, and the amount.
     at: EpochMillis,
     consumed: f64,
@@ -135,34 +34,40 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(id: WorkerId, rule: Rule, now: EpochMillis) -> Self {
-        Self { id, rule, allowance: Allowance::new(rule.initial()), at: now, consumed: 0.0, reported: None }
+    pub(crate) fn new(kind: Kind, rule: Rule, now: EpochMillis) -> Self {
+        let control = match kind {
+            Kind::Python => Control::Python(Python::new(rule)),
+            Kind::Leasing => Control::Leasing(Leasing::new(now)),
+        };
+        Self { control, at: now, consumed: 0.0, reported: None }
     }
 
-    pub(crate) const fn limit(&self) -> f64 {
-        self.allowance.limit()
+    /// The limit at this moment, in capacity units a second.
+    pub(crate) fn limit(&self, now: EpochMillis) -> f64 {
+        match &self.control {
+            Control::Python(python) => python.allowance.limit(),
+            Control::Leasing(leasing) => leasing.limit(now),
+        }
     }
 
     /// Consumes until now. Returns how much.
     pub(crate) fn consume(&mut self, demand: f64, now: EpochMillis) -> f64 {
-        let consumed = self.allowance.consume(demand, now.since(self.at));
+        let consumed = match &mut self.control {
+            Control::Python(python) => python.allowance.consume(demand, now.since(self.at)),
+            Control::Leasing(leasing) => leasing.consumption(demand, self.at, now),
+        };
         self.at = now;
         self.consumed += consumed;
         consumed
     }
 
-    /// Reports the rate since the last report. Call [`Self::consume`] first; `clock` is the time by the worker's clock.
-    pub(crate) fn report(&mut self, clock: EpochMillis) -> WorkerReport {
+    /// Measures the rate since the last report. Call [`Self::consume`] first.
+    pub(crate) fn measure_rate(&mut self) -> f64 {
         let rate = self.reported.map_or(0.0, |(last, consumed)| {
             let elapsed = self.at.since(last).max(Duration::from_millis(1));
             ((self.consumed - consumed) / elapsed.as_secs_f64()).max(0.0)
         });
         self.reported = Some((self.at, self.consumed));
-        WorkerReport { worker: self.id, at: clock, rate }
-    }
-
-    /// Sets the limit by a summary. Call [`Self::consume`] first.
-    pub(crate) fn adjust(&mut self, sum: f64) {
-        self.allowance.set_limit(self.rule.adjust(self.limit(), sum));
+        rate
     }
 }

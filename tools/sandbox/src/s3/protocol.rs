@@ -89,9 +89,12 @@ impl S3 for Protocol {
     }
 
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
-        let GetObjectInput { bucket, key, .. } = request.input;
+        let GetObjectInput { bucket, key, if_none_match, .. } = request.input;
         let is_lost = self.apply_fault(&bucket, &Call::Get { key: key.clone() }).await?;
         let object = self.bucket.get(&key).ok_or_else(|| s3_error!(NoSuchKey))?;
+        if if_none_match.is_some_and(|known| known.as_etag().is_some_and(|tag| tag.value() == object.tag)) {
+            return Err(s3_error!(NotModified));
+        }
         let output = GetObjectOutput {
             content_length: i64::try_from(object.content.len()).ok(),
             body: Some(Body::from(object.content).into()),
@@ -138,12 +141,10 @@ impl S3 for Protocol {
 
     async fn delete_object(&self, request: S3Request<DeleteObjectInput>) -> S3Result<S3Response<DeleteObjectOutput>> {
         let DeleteObjectInput { bucket, key, .. } = request.input;
-        if bucket != BUCKET {
-            return Err(s3_error!(NoSuchBucket));
-        }
+        let is_lost = self.apply_fault(&bucket, &Call::Delete { key: key.clone() }).await?;
         // Deleting a missing object is not an error.
         let _ = self.bucket.delete(&key);
-        answer(DeleteObjectOutput::default(), false)
+        answer(DeleteObjectOutput::default(), is_lost)
     }
 }
 

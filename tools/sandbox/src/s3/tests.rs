@@ -99,7 +99,7 @@ async fn calls_are_counted_and_can_be_disturbed() {
     });
     let got = client.get_object().bucket(BUCKET).key("a").send().await.unwrap();
     assert_eq!(got.body.collect().await.unwrap().into_bytes(), "y");
-    assert_eq!(s3.bucket().take_calls(), Calls { lists: 0, gets: 3, puts: 0 });
+    assert_eq!(s3.bucket().take_calls(), Calls { lists: 0, gets: 3, puts: 0, deletes: 0 });
     s3.bucket().on_call(|_, _| Some(Fault::AccessDenied));
     let denied = client.get_object().bucket(BUCKET).key("a").send().await.unwrap_err();
     assert_eq!(denied.code(), Some("AccessDenied"));

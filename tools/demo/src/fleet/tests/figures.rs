@@ -2,12 +2,12 @@
 
 use proptest::prelude::*;
 
-use super::is_near;
+use super::{is_near, scenario, wanting};
 use crate::fleet::{
     figures::{Figures, fair_shares, jain},
-    scenario::{Member, NetworkConditions, Scenario},
+    python::Rule,
+    scenario::Scenario,
     simulation::{FleetTrace, Second},
-    worker::Rule,
 };
 
 proptest! {
@@ -51,19 +51,14 @@ fn a_single_winner_is_one_in_n() {
 /// Two members of a fleet with a cap of 100: what each consumes, by spans of seconds.
 fn check(event: u32, settles_from: u32, spans: &[(usize, [f64; 2])], expect: Figures) {
     let consumed: Vec<_> = spans.iter().flat_map(|(seconds, consumed)| vec![consumed.to_vec(); *seconds]).collect();
+    let length = u32::try_from(consumed.len()).unwrap();
     let scenario = Scenario {
-        name: "made up",
-        summary: "",
-        rule: Rule::new(100.0, 1_000.0).unwrap(),
-        members: vec![Member { joins: 0, wants: vec![(0, 500.0)] }; 2],
-        conditions: NetworkConditions::nominal(),
-        outage: 0..0,
         event,
         settles_from,
-        length: u32::try_from(consumed.len()).unwrap(),
+        ..scenario(vec![wanting(500.0); 2], Rule::new(100.0, 1_000.0).unwrap(), length)
     };
     let seconds = consumed.into_iter().map(|consumed| Second { consumed, limits: Vec::new() }).collect();
-    let figures = Figures::of(&scenario, &FleetTrace { seconds, aggregations: Vec::new() });
+    let figures = Figures::of(&scenario, &FleetTrace { seconds, ..FleetTrace::default() });
     assert_eq!(figures.settled_after, expect.settled_after);
     for (figure, expect) in [
         (figures.overshoot, expect.overshoot),
@@ -105,6 +100,8 @@ fn figures_match_their_definitions() {
         &[(29, [50.0, 50.0]), (1, [0.0, 0.0]), (29, [50.0, 50.0])],
         Figures { settled_after: None, utilisation: 58.0 / 59.0, ..exact },
     );
+    // Fairness and utilisation are those of the last minute.
+    check(0, 0, &[(60, [90.0, 0.0]), (60, [50.0, 50.0])], Figures { settled_after: Some(60), ..exact });
     // 6 % below or above the aim is not near. Parts of 3 to 1 have a fairness of 16 / 20.
     check(0, 0, &[(60, [47.0, 47.0])], Figures { settled_after: None, utilisation: 0.94, ..exact });
     check(0, 0, &[(60, [53.0, 53.0])], Figures { settled_after: None, overshoot: 360.0, ..exact });

@@ -5,133 +5,114 @@ use std::{collections::BTreeMap, time::Duration};
 use proptest::prelude::*;
 use tidegate_domain::time::EpochMillis;
 
-use super::is_near;
+use super::{is_near, scenario, wanting};
 use crate::fleet::{
+    aggregator::Aggregation,
+    comparison::Trial,
     figures::Figures,
-    scenario::{self, Member, NetworkConditions, Scenario},
-    simulation::{Aggregation, FleetTrace, Second, run},
-    worker::{Rule, WorkerId},
+    python::Rule,
+    scenario::{self, COUNT, Fleet, NetworkConditions, Scenario},
+    simulation::{FleetTrace, Second, run},
 };
 
-/// Up to this age a report counts, and up to this far ahead, in milliseconds.
-const CUTOFF: i64 = 15_000;
-
-/// How many of the reports count, and their sum in millionths, counted one by one and apart from the code under test.
-fn counted(aggregation: &Aggregation) -> (usize, i128) {
-    let fresh = aggregation.reports.iter().filter(|report| (report.at.get() - aggregation.at.get()).abs() <= CUTOFF);
-    fresh.fold((0, 0), |(active, sum), report| {
-        #[expect(clippy::cast_possible_truncation, reason = "rates are small")]
-        let millionths = (report.rate * 1e6).round() as i128;
-        (active + 1, sum + millionths)
-    })
-}
-
-fn conditions() -> impl Strategy<Value = NetworkConditions> {
-    let bounds = (0..500_u64, 0..5_000_u64);
-    (bounds, 0.0..0.5_f64, 0..60_u64, prop_oneof![Just(0), 5..60_u32], 0..5_usize).prop_map(
-        |((least, more), loss, skew, deaths_every, leftovers)| NetworkConditions {
+pub(super) fn conditions() -> impl Strategy<Value = NetworkConditions> {
+    let delay = || {
+        (0..500_u64, 0..5_000_u64)
+            .prop_map(|(least, more)| Duration::from_millis(least)..Duration::from_millis(least + more))
+    };
+    (delay(), delay(), delay(), 0.0..0.5_f64, 0..60_u64).prop_map(
+        |(report_delay, summary_delay, read_delay, loss, skew)| NetworkConditions {
             name: "any",
-            delay: Duration::from_millis(least)..Duration::from_millis(least + more),
+            report_delay,
+            summary_delay,
+            read_delay,
             loss,
             skew: Duration::from_secs(skew),
-            deaths_every,
-            leftovers,
         },
     )
+}
+
+pub(super) fn fleets() -> impl Strategy<Value = Fleet> {
+    prop_oneof![Just(Fleet::Python), Just(Fleet::Leases), Just(Fleet::Mixed)]
+}
+
+/// A scenario of AWS's rule, with few workers.
+fn small(workers: usize, which: usize, conditions: &NetworkConditions) -> Scenario {
+    scenario::all(workers, Rule::new(5_000.0, 400.0).unwrap(), conditions, Fleet::Python)[which].clone()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn a_summary_sums_the_fresh_reports(workers in 1..30_usize, conditions in conditions(), which in 0..6_usize, seed: u64) {
-        let scenario = &scenario::all(workers, Rule::new(5_000.0, 400.0).unwrap(), &conditions)[which];
-        let trace = run(scenario, seed);
+    fn a_summary_sums_the_fresh_reports(workers in 1..30_usize, conditions in conditions(), fleet in fleets(), which in 0..COUNT, seed: u64) {
+        let scenario = scenario::all(workers, Rule::new(5_000.0, 400.0).unwrap(), &conditions, fleet)[which].clone();
+        let trace = run(&scenario, seed);
         prop_assert!(trace.aggregations.len() > 30, "{}", trace.aggregations.len());
         for aggregation in &trace.aggregations {
-            let (active, sum) = counted(aggregation);
-            prop_assert_eq!(aggregation.tally.active, active);
-            prop_assert_eq!(i128::try_from(aggregation.tally.read().millionths()).unwrap(), sum);
-            prop_assert_eq!(active + aggregation.tally.stale + aggregation.tally.rejected(), aggregation.reports.len());
+            let tally = &aggregation.tally;
+            prop_assert_eq!(tally.active + tally.stale + tally.rejected(), aggregation.files.len());
         }
+        prop_assert_eq!(Trial { scenario, fleet, trace }.violations(), Vec::<String>::new());
     }
 
     /// With exact clocks and no lost calls, every worker that has reported once counts, once.
     #[test]
-    fn under_nominal_conditions_every_worker_counts_once(workers in 1..30_usize, which in 0..6_usize, seed: u64) {
-        let scenario = &scenario::all(workers, Rule::new(5_000.0, 400.0).unwrap(), &NetworkConditions::nominal())[which];
+    fn under_nominal_conditions_every_worker_counts_once(workers in 1..30_usize, fleet in fleets(), which in 0..4_usize, seed: u64) {
+        let nominal = NetworkConditions::nominal();
+        let scenario = &scenario::all(workers, Rule::new(5_000.0, 400.0).unwrap(), &nominal, fleet)[which];
         let trace = run(scenario, seed);
         for aggregation in &trace.aggregations {
-            prop_assert_eq!(aggregation.tally.active, aggregation.reports.len());
+            prop_assert_eq!(aggregation.tally.active, aggregation.files.len());
         }
         prop_assert_eq!(trace.aggregations.last().unwrap().tally.active, workers);
     }
 }
 
-/// Each worker reports every 5 s ± 10 % while it lives, and reports 0 at first.
+/// Each Python worker reports every 5 s ± 10 %, and reports 0 at first.
 #[test]
 fn a_worker_reports_once_an_interval() {
-    let conditions =
-        NetworkConditions { deaths_every: 20, delay: Duration::ZERO..Duration::ZERO, ..NetworkConditions::nominal() };
-    let scenario = &scenario::all(4, Rule::new(5_000.0, 400.0).unwrap(), &conditions)[0];
-    let mut reported: BTreeMap<WorkerId, BTreeMap<EpochMillis, f64>> = BTreeMap::new();
-    for report in run(scenario, 1).aggregations.iter().flat_map(|aggregation| &aggregation.reports) {
-        reported.entry(report.worker).or_default().insert(report.at, report.rate);
+    let no_delay = Duration::ZERO..Duration::ZERO;
+    let conditions = NetworkConditions {
+        report_delay: no_delay.clone(),
+        summary_delay: no_delay.clone(),
+        read_delay: no_delay,
+        ..NetworkConditions::nominal()
+    };
+    let mut reported: BTreeMap<usize, BTreeMap<EpochMillis, f64>> = BTreeMap::new();
+    let trace = run(&small(4, 0, &conditions), 1);
+    for stored in trace.aggregations.iter().flat_map(|aggregation| &aggregation.files) {
+        reported.entry(stored.file.worker).or_default().insert(stored.file.at, stored.file.rate);
     }
-    assert!(reported.len() > 10, "{reported:?}");
+    assert_eq!(reported.len(), 4);
     for (worker, reports) in reported {
         let (at, rates): (Vec<_>, Vec<_>) = reports.into_iter().unzip();
         for waits in at.windows(2) {
             // The aggregator may miss reports, but none comes too soon.
-            assert!(waits[1].since(waits[0]) >= Duration::from_millis(4_500), "{worker:?}: {waits:?}");
+            assert!(waits[1].since(waits[0]) >= Duration::from_millis(4_500), "{worker}: {waits:?}");
         }
-        if worker.generation == 0 {
-            // All workers start at the same time, and their first reports say 0.
-            assert!(rates[0] == 0.0 || at[0].get() % 60_000 > 5_500, "{worker:?}: {rates:?}");
-        }
-        assert!(rates[1..].iter().all(|rate| *rate > 0.0), "{worker:?}: {rates:?}");
+        assert!(rates[0] == 0.0 || at[0].get() % 60_000 > 5_500, "{worker}: {rates:?}");
+        assert!(rates[1..].iter().all(|rate| *rate > 0.0), "{worker}: {rates:?}");
     }
 }
 
-/// A worker that dies leaves its report. Until that is stale, the member counts twice.
+/// A worker that dies leaves its report, which counts until it is stale.
 #[test]
 fn dead_workers_count_until_they_are_stale() {
-    let conditions = NetworkConditions { deaths_every: 60, leftovers: 2, ..NetworkConditions::nominal() };
-    let scenario = &scenario::all(4, Rule::new(5_000.0, 400.0).unwrap(), &conditions)[0];
-    let trace = run(scenario, 1);
+    let trace = run(&small(8, 4, &NetworkConditions::nominal()), 1);
     let start = trace.aggregations[0].at.get() / 60_000 * 60_000;
     let active = |from: i64, to: i64| {
         let within =
             move |aggregation: &&Aggregation| (from * 1000..to * 1000).contains(&(aggregation.at.get() - start));
         trace.aggregations.iter().filter(within).map(|aggregation| aggregation.tally.active).max()
     };
-    assert_eq!(active(6, 14), Some(6));
-    assert_eq!(active(21, 60), Some(4));
-    assert_eq!(active(67, 70), Some(5));
-    assert_eq!(active(81, 120), Some(4));
+    assert_eq!(active(100, 129), Some(8));
+    assert_eq!(active(136, 300), Some(6));
 }
 
-fn scenario(members: Vec<Member>, rule: Rule, length: u32) -> Scenario {
-    Scenario {
-        name: "made up",
-        summary: "",
-        rule,
-        members,
-        conditions: NetworkConditions::nominal(),
-        outage: 0..0,
-        event: 0,
-        settles_from: 0,
-        length,
-    }
-}
-
-fn named(name: &str) -> Scenario {
-    let all = scenario::all(40, Rule::new(20_000.0, 1_500.0).unwrap(), &NetworkConditions::nominal());
+pub(super) fn named(name: &str, fleet: Fleet, conditions: &NetworkConditions) -> Scenario {
+    let all = scenario::all(40, Rule::new(20_000.0, 1_500.0).unwrap(), conditions, fleet);
     all.into_iter().find(|scenario| scenario.name == name).unwrap()
-}
-
-fn of(rate: f64) -> Member {
-    Member { joins: 0, wants: vec![(0, rate)] }
 }
 
 fn mean(trace: &FleetTrace, span: usize, of: fn(&Second) -> f64) -> f64 {
@@ -144,8 +125,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn a_seed_repeats_a_trace(workers in 1..20_usize, which in 0..6_usize, seed: u64) {
-        let scenario = &scenario::all(workers, Rule::new(5_000.0, 400.0).unwrap(), &NetworkConditions::degraded())[which];
+    fn a_seed_repeats_a_trace(workers in 1..20_usize, fleet in fleets(), which in 0..COUNT, seed: u64) {
+        let degraded = NetworkConditions::degraded();
+        let scenario = &scenario::all(workers, Rule::new(5_000.0, 400.0).unwrap(), &degraded, fleet)[which];
         let trace = run(scenario, seed);
         prop_assert_eq!(&trace, &run(scenario, seed));
         prop_assert!(trace != run(scenario, seed.wrapping_add(1)));
@@ -153,16 +135,16 @@ proptest! {
     }
 
     #[test]
-    fn limits_stay_within_their_bounds(workers in 1..20_usize, cap in 1.0..20_000.0_f64, maximum in 1.0..2_000.0_f64, which in 0..6_usize, seed: u64) {
+    fn limits_stay_within_their_bounds(workers in 1..20_usize, cap in 1.0..20_000.0_f64, maximum in 1.0..2_000.0_f64, which in 0..COUNT, seed: u64) {
         let rule = Rule::new(cap, maximum).unwrap();
-        let scenario = &scenario::all(workers, rule, &NetworkConditions::degraded())[which];
+        let scenario = &scenario::all(workers, rule, &NetworkConditions::degraded(), Fleet::Python)[which];
         for (second, at) in run(scenario, seed).seconds.iter().zip(0..) {
             for (member, (limit, consumed)) in scenario.members.iter().zip(second.limits.iter().zip(&second.consumed)) {
-                if member.joins > at {
-                    prop_assert!(*limit == 0.0 && *consumed == 0.0);
-                } else {
+                if member.lives_in(at) {
                     prop_assert!((Rule::FLOOR..=maximum * (1.0 + 1e-12)).contains(limit), "{limit}");
                     prop_assert!(*consumed <= member.wants_in(at) + 1e-6, "{consumed}");
+                } else {
+                    prop_assert!(*limit == 0.0 && *consumed == 0.0);
                 }
             }
         }
@@ -174,7 +156,7 @@ proptest! {
         let whole: f64 = parts.iter().sum();
         let wants: Vec<_> = parts.iter().map(|part| 10_000.0 * load * part / whole).collect();
         let rule = Rule::new(10_000.0, 10_000.0).unwrap();
-        let trace = run(&scenario(wants.iter().copied().map(of).collect(), rule, 600), seed);
+        let trace = run(&scenario(wants.iter().copied().map(wanting).collect(), rule, 600), seed);
         let last = trace.seconds.last().unwrap();
         for (want, consumed) in wants.iter().zip(&last.consumed) {
             prop_assert!(is_near(*want, *consumed), "{consumed} of {want}");
@@ -187,7 +169,7 @@ proptest! {
     fn under_nominal_conditions_a_fleet_settles_at_cap(workers in 2..60_usize, share in 10.0..1_000.0_f64, room in 1.1..10.0_f64, seed: u64) {
         let cap = share * f64::from(u32::try_from(workers).unwrap());
         let rule = Rule::new(cap, share * room).unwrap();
-        let trace = run(&scenario(vec![of(rule.maximum() * 2.0); workers], rule, 600), seed);
+        let trace = run(&scenario(vec![wanting(rule.maximum() * 2.0); workers], rule, 600), seed);
         let total = mean(&trace, 60, Second::total);
         prop_assert!((total / cap - 1.0).abs() < 0.01, "{total} of {cap}");
     }
@@ -197,7 +179,7 @@ proptest! {
     fn without_any_summary_limits_stay(workers in 1..20_usize, seed: u64) {
         let rule = Rule::new(1_000.0, 400.0).unwrap();
         // The last moment of a scenario belongs to it.
-        let alone = Scenario { outage: 0..301, ..scenario(vec![of(800.0); workers], rule, 300) };
+        let alone = Scenario { outage: 0..301, ..scenario(vec![wanting(800.0); workers], rule, 300) };
         let trace = run(&alone, seed);
         prop_assert!(trace.aggregations.is_empty());
         prop_assert!(trace.seconds.iter().flat_map(|second| &second.limits).all(|limit| is_near(*limit, rule.initial())));
@@ -207,7 +189,7 @@ proptest! {
 /// A fleet that starts has no summary until its second reports are summed up.
 #[test]
 fn a_cold_start_exceeds_cap_for_two_intervals() {
-    let cold = named("cold start");
+    let cold = named("cold start", Fleet::Python, &NetworkConditions::nominal());
     let everything = 40.0 * cold.rule.initial();
     let trace = run(&cold, 1);
     for second in &trace.seconds[2..9] {
@@ -220,7 +202,7 @@ fn a_cold_start_exceeds_cap_for_two_intervals() {
 #[test]
 fn a_surge_in_an_outage_is_not_held() {
     let check = |name: &str, expect: bool| {
-        let surge = named(name);
+        let surge = named(name, Fleet::Python, &NetworkConditions::nominal());
         let trace = run(&surge, 1);
         // The last half minute before the aggregator is back, or as long after the surge without an outage.
         let from = if surge.outage.is_empty() { surge.event + 30 } else { surge.outage.end - 30 } as usize;
@@ -232,10 +214,10 @@ fn a_surge_in_an_outage_is_not_held() {
     check("surge in outage", false);
 }
 
-/// Early workers have 1,000 each when the others join with 1,500, and five minutes later they still have less.
+/// Early workers have 1,000 each when the others join with 1,500, and three minutes later they still have less.
 #[test]
 fn a_late_worker_keeps_more() {
-    let joining = named("half joins");
+    let joining = named("half joins", Fleet::Python, &NetworkConditions::nominal());
     let trace = run(&joining, 1);
     let by = |late: bool| -> f64 {
         let of = joining.members.iter().zip(&trace.seconds.last().unwrap().consumed);

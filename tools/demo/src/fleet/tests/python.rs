@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::is_near;
-use crate::fleet::worker::{Allowance, Rule};
+use crate::fleet::python::{Allowance, Rule};
 
 fn rule() -> impl Strategy<Value = Rule> {
     (1.0..1e6_f64, 1.0..1e4_f64).prop_map(|(cap, maximum)| Rule::new(cap, maximum).unwrap())
