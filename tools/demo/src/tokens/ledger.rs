@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_aws::schema::tokens::slot_number;
 use tidegate_domain::sweep::{Token, TokenKey};
 
 /// Seconds after an event within which its token must be deleted: the grace, redeliveries, and invocations that crash.
@@ -78,11 +79,13 @@ impl Ledger {
         self.leaked.extend(leaked);
     }
 
-    /// Compares the table after the last event: every token that has ended or expired must be gone.
+    /// Compares the table after the last event: every token that has ended or expired must be gone. A free slot may stay:
+    /// TTL deletes it, and the simulation has none.
     pub(crate) fn compare_at_rest(&mut self, table: &[Token], now: i64) {
         self.compare(table, now);
-        let is_live = |token: &&Token| self.entries.get(&token.key).is_some_and(|entry| self.is_live(entry, now));
-        let left: Vec<_> = table.iter().filter(|token| !is_live(token)).map(describe).collect();
+        let is_live = |token: &Token| self.entries.get(&token.key).is_some_and(|entry| self.is_live(entry, now));
+        let is_free = |token: &Token| is_unbound_slot(token) && token.expires.is_some_and(|expires| expires <= now);
+        let left: Vec<_> = table.iter().filter(|token| !is_live(token) && !is_free(token)).map(describe).collect();
         self.leaked.extend(left);
     }
 
@@ -120,12 +123,18 @@ impl Ledger {
     }
 }
 
+fn is_unbound_slot(token: &Token) -> bool {
+    token.is_reservation() && slot_number(&token.key.reservation).is_some()
+}
+
 fn describe(token: &Token) -> String {
     format!("{} {}", token.key.reservation, token.resource)
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate_aws::schema::tokens::slot_key;
+
     use super::*;
 
     fn key() -> TokenKey {
@@ -198,5 +207,22 @@ mod tests {
         let mut ended = ledger(Some(end(None, false)));
         ended.compare_at_rest(&[token("j-1", 10_000)], 10_001);
         assert_eq!((ended.leaked.len(), ended.running(9_000), ended.last_expiry()), (1, 0, 10_000));
+    }
+
+    #[test]
+    fn at_rest_a_free_slot_may_stay() {
+        let slot = |resource: &str, expires| {
+            let key = TokenKey { reservation: slot_key(2), ..key() };
+            Token { key, resource: resource.to_owned(), expires: Some(expires) }
+        };
+        let left = |token: Token| {
+            let mut ledger = Ledger::default();
+            ledger.compare_at_rest(&[token], 9_000);
+            ledger.leaked.len()
+        };
+        assert_eq!(left(slot(&slot_key(2), 9_000)), 0);
+        assert_eq!(left(slot(&slot_key(2), 9_001)), 1);
+        assert_eq!(left(slot("j-1", 9_000)), 1);
+        assert_eq!(left(token("r-1", 9_000)), 1);
     }
 }
