@@ -8,6 +8,7 @@
 //! | [`activity`] | [`activity::fold`]: turns a batch of changes into the demand on each bucket shard |
 //! | [`admission`] | what a shard grants a request at a moment, and the write that takes it |
 //! | [`bucket`] | names, shards, and [`bucket::BucketChange`]: the bucket change in one stream record |
+//! | [`capacity`] | how work is announced to a table, and the minimum that auto scaling keeps meanwhile |
 //! | [`configuration`] | which limits are configured for an entity on a resource |
 //! | [`fungible`] | what a row of fungible tokens grants at a moment, and the write that takes it |
 //! | [`lease`] | how the workers of a fleet share one cap, and what a worker may use at a moment |
@@ -85,6 +86,7 @@
 pub mod activity;
 pub mod admission;
 pub mod bucket;
+pub mod capacity;
 pub mod configuration;
 pub mod fungible;
 pub mod lease;
