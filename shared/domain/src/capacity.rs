@@ -25,7 +25,8 @@
 //!
 //! - A process reads the record of a target **before** it reads the announcements, and writes the record on the condition
 //!   that its version has not changed.
-//! - A process sets a minimum only after it has written it to the record, and within [`minimum::CALLS_END`].
+//! - A process sets a minimum only after it has written it to the record, and within [`minimum::CALLS_END`] of the moment
+//!   with which it has decided. That moment is before it reads the target.
 //! - A new announcement and the record are written in one transaction.
 //! - Clocks differ by less than [`minimum::CALLS_END`].
 //!

@@ -39,7 +39,8 @@ impl MinimumRecord {
     }
 }
 
-/// Decides which minimum a target must have at the moment `now`.
+/// Decides which minimum a target must have at the moment `now`, which is **before** `found` is read: a call that ends
+/// between the two may have changed it since.
 ///
 /// `record` is what was read of the target, before the announcements were. `found` is the target as Application Auto
 /// Scaling knows it, or `None` if it is not registered any more. `demand` is what the announcements in force need.

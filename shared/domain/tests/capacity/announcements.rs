@@ -1,0 +1,149 @@
+//! Which announcements are accepted.
+
+use std::time::Duration;
+
+use tidegate_domain::capacity::{
+    Capacity,
+    announcement::{self, Announcement, Demand, Limits, Measured, Refusal, Request, accept, demand},
+};
+
+use crate::{announcement, at, index, request, table, units};
+
+const LIMITS: Limits =
+    Limits { units: None, units_per_caller: None, duration: Duration::from_hours(24), announcements: 1_000 };
+
+/// The consumption in the minute before the moment 600.
+fn measured(consumption: u64) -> Measured {
+    Measured { consumption: units(consumption), minute: at(540), maximum: Some(units(40_000)) }
+}
+
+/// Decides at the moment 600.
+fn decide(request: Request, consumption: u64, stored: &[Announcement]) -> Result<Announcement, Refusal> {
+    accept(request, &[measured(consumption)], stored, &LIMITS, at(600))
+}
+
+#[track_caller]
+fn check_refused(decided: Result<Announcement, Refusal>, expect: &str) {
+    let message = decided.unwrap_err().to_string();
+    assert!(message.contains(expect), "{message:?} does not say {expect:?}");
+}
+
+#[test]
+fn a_first_announcement_is_made_with_the_consumption() {
+    let accepted = decide(request("load-42", 14_000, 600), 4_000, &[]).unwrap();
+    assert_eq!(accepted, announcement("load-42", 14_000, 1_200, None));
+    let expect = Demand { other: units(4_000), announced: units(14_000) };
+    assert_eq!(demand([&accepted], &table(), at(1_199)), Some(expect));
+    assert_eq!(demand([&accepted], &table(), at(1_200)), None);
+    assert_eq!(demand([&accepted], &index(), at(600)), None);
+}
+
+#[test]
+fn announcements_add_up() {
+    let stored = [announcement("a", 1_000, 601, None), announcement("b", 2_000, 600, None)];
+    let third = decide(request("c", 500, 60), 4_500, &stored).unwrap();
+    let all = [&stored[0], &stored[1], &third];
+    let expect = Demand { other: units(4_500), announced: units(1_500) };
+    assert_eq!(demand(all, &table(), at(600)), Some(expect));
+    assert_eq!(expect.total(), units(6_000));
+}
+
+/// The consumption of 18,000 holds the 14,000 units of work that started before the minute.
+#[test]
+fn work_that_has_started_counts_once() {
+    let check = |consumption, ready, expect: u64| {
+        let stored = [announcement("a", 14_000, 900, ready)];
+        let accepted = decide(request("b", 1_000, 60), consumption, &stored).unwrap();
+        assert_eq!(accepted.needs[0].other, units(expect), "{consumption} {ready:?}");
+    };
+    check(18_500, Some(540), 4_500);
+    // It may have consumed nothing in that minute.
+    check(18_500, Some(541), 18_500);
+    check(18_500, None, 18_500);
+    // Less other traffic than when the first was announced is not assumed.
+    check(10_000, Some(0), 4_000);
+}
+
+#[test]
+fn the_same_id_is_one_announcement() {
+    let stored = [announcement("a", 1_000, 900, Some(100))];
+    let check = |units, seconds, expect_until, expect_ready: Option<u64>| {
+        let again = decide(request("a", units, seconds), 4_000, &stored).unwrap();
+        assert_eq!(again, announcement("a", units, expect_until, expect_ready));
+    };
+    check(1_000, 600, 1_200, Some(100));
+    // A late repetition ends nothing earlier.
+    check(1_000, 60, 900, Some(100));
+    check(900, 600, 1_200, Some(100));
+    // More units are not ready yet.
+    check(1_001, 600, 1_200, None);
+}
+
+#[test]
+fn an_id_in_force_is_not_given_to_another() {
+    let stored = [announcement("a", 1_000, 601, None)];
+    let expect = "id \"a\" is in force for table/orders#write from caller \"etl\" until 2026-01-01T00:10:01Z";
+    check_refused(decide(Request { caller: String::new(), ..request("a", 1, 60) }, 0, &stored), expect);
+    check_refused(decide(Request { targets: vec![index()], ..request("a", 1, 60) }, 0, &stored), expect);
+    let ended = [announcement("a", 1_000, 600, None)];
+    assert!(decide(Request { caller: String::new(), ..request("a", 1, 60) }, 0, &ended).is_ok());
+}
+
+#[test]
+fn the_maximum_must_serve_all() {
+    let stored = [announcement("a", 20_000, 900, None)];
+    assert!(decide(request("b", 16_000, 60), 4_000, &stored).is_ok());
+    check_refused(
+        decide(request("b", 16_001, 60), 4_000, &stored),
+        "the maximum of table/orders#write is 40000, too low by 1 for a consumption of 4000 and 36001 announced units",
+    );
+    let on_demand = Measured { maximum: None, ..measured(4_000) };
+    assert!(accept(request("b", 16_001, 60), &[on_demand], &stored, &LIMITS, at(600)).is_ok());
+}
+
+#[test]
+fn each_target_is_checked() {
+    let both = Request { targets: vec![index(), table()], ..request("a", 1_000, 60) };
+    let low = Measured { maximum: Some(units(4_999)), ..measured(4_000) };
+    let accepted = accept(both.clone(), &[measured(3_000), measured(4_000)], &[], &LIMITS, at(600)).unwrap();
+    let needs: Vec<_> = accepted.needs.iter().map(|need| (need.target.clone(), need.other)).collect();
+    assert_eq!(needs, [(index(), units(3_000)), (table(), units(4_000))]);
+    check_refused(
+        accept(both, &[measured(0), low], &[], &LIMITS, at(600)),
+        "the maximum of table/orders#write is 4999",
+    );
+}
+
+#[test]
+fn limits_are_kept() {
+    let stored = [announcement("a", 1_000, 900, None)];
+    let decide = |limits: Limits, caller: &str, units| {
+        let request = Request { caller: caller.to_owned(), ..request("b", units, 60) };
+        accept(request, &[measured(0)], &stored, &limits, at(600))
+    };
+    let total = Limits { units: Some(units(3_000)), ..LIMITS };
+    assert!(decide(total, "", 2_000).is_ok());
+    check_refused(decide(total, "", 2_001), "3001 units would be announced for table/orders#write: the limit is 3000");
+    let per_caller = Limits { units_per_caller: Some(units(3_000)), ..LIMITS };
+    assert!(decide(per_caller, "", 2_001).is_ok());
+    check_refused(decide(per_caller, "etl", 2_001), "table/orders#write by caller \"etl\": the limit is 3000");
+    check_refused(
+        decide(Limits { duration: Duration::from_secs(59), ..LIMITS }, "", 1),
+        "for_seconds is 60: the limit",
+    );
+    check_refused(decide(Limits { announcements: 1, ..LIMITS }, "", 1), "1 announcements are in force");
+    // The same id is no further announcement, and its units are replaced.
+    let again = |limits| accept(request("a", 3_000, 60), &[measured(0)], &stored, &limits, at(600));
+    assert!(again(Limits { announcements: 1, ..per_caller }).is_ok());
+}
+
+#[test]
+fn names_are_checked() {
+    for (id, expect) in [("load-42", true), ("a/b:c.d_e#f@g", true), ("", false), ("a b", false), ("ä", false)] {
+        assert_eq!(announcement::is_id(id), expect, "{id:?}");
+    }
+    assert_eq!([128, 129].map(|length| announcement::is_id(&"a".repeat(length))), [true, false]);
+    assert_eq!([128, 129].map(|length| announcement::is_caller(&"ä".repeat(length))), [true, false]);
+    assert_eq!(["", "an ETL job", "a\n"].map(announcement::is_caller), [true, true, false]);
+    assert_eq!(announcement::MOST_UNITS, Capacity::new(2_000_000_000));
+}
