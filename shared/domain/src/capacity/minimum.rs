@@ -66,6 +66,10 @@ pub fn plan(
     let set = (planned != found.minimum || is_short).then_some(planned);
     let mut calls = record.map(|record| record.calls.clone()).unwrap_or_default();
     if set.is_some() {
+        // Until the new value is found, the present one must be explained.
+        if found.minimum != owner {
+            calls.entry(found.minimum).or_insert(now);
+        }
         calls.insert(planned, now.after(CALLS_END));
     } else {
         // Only now is it certain that no earlier value is the present one.

@@ -79,6 +79,18 @@ fn an_old_value_is_not_the_owners() {
     assert_eq!((restored.set, restored.owner_was), (Some(units(5)), None));
 }
 
+/// The call of the first announcement has long ended when a second one plans more. Its process ends before it calls.
+#[test]
+fn the_present_value_stays_explained() {
+    let raised = record(5, 18_000, &[(18_000, end(0))]);
+    let settled = plan(Some(&raised), Some(&scalable(18_000)), demand(14_000), false, at(end(0))).record.unwrap();
+    assert_eq!(settled, record(5, 18_000, &[]));
+    let more = plan(Some(&settled), Some(&scalable(18_000)), demand(15_000), false, at(500)).record.unwrap();
+    assert_eq!(more, record(5, 19_000, &[(18_000, 500), (19_000, end(500))]));
+    let restored = plan(Some(&more), Some(&scalable(18_000)), None, false, at(1_000));
+    assert_eq!((restored.set, restored.owner_was), (Some(units(5)), None));
+}
+
 #[test]
 fn another_value_is_the_owners() {
     let raised = record(5, 18_000, &[(18_000, end(0))]);
