@@ -24,6 +24,8 @@ pub struct Announcement {
     pub needs: Vec<Need>,
     /// The units a second that the work will consume on each of its targets.
     pub units: Capacity,
+    /// When it was first announced.
+    pub since: EpochMillis,
     /// When it ends.
     pub until: EpochMillis,
     /// When its capacity was found to be provisioned, so that the work may have started.
@@ -263,6 +265,7 @@ pub fn accept(
     let until = now.after(request.duration);
     Ok(Announcement {
         needs,
+        since: same.map_or(now, |same| same.since),
         until: same.map_or(until, |same| same.until.max(until)),
         // More units need more capacity, which is not ready yet.
         ready: same.filter(|same| same.units >= request.units).and_then(|same| same.ready),

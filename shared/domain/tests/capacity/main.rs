@@ -54,6 +54,7 @@ fn announcement(id: &str, announced: u64, until: u64, ready: Option<u64>) -> Ann
         caller: "etl".to_owned(),
         needs: vec![Need { target: table(), other: units(4_000) }],
         units: units(announced),
+        since: at(600),
         until: at(until),
         ready: ready.map(at),
     }

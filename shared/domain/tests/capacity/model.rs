@@ -47,6 +47,8 @@ enum Action {
 #[derive(Clone, Debug)]
 enum Place {
     Begin,
+    /// Its announcement is written. It goes on as the schedule does.
+    Announced,
     HasRecord(Stored),
     HasAll(Stored, Vec<Announcement>),
     /// It has read the minimum, at this moment.
@@ -142,7 +144,12 @@ impl World {
     fn step(&mut self, place: usize) {
         let process = self.processes[place].clone();
         match self.next(&process) {
-            Some(next) => self.processes[place].place = next,
+            Some(next) => {
+                if matches!(next, Place::Announced) {
+                    self.processes[place].job = Job::Restore;
+                }
+                self.processes[place].place = next;
+            }
             None => drop(self.processes.remove(place)),
         }
     }
@@ -159,12 +166,13 @@ impl World {
             Place::HasRecord(stored) => Some(Place::HasAll(stored, self.announcements.clone())),
             Place::HasAll(stored, announcements) => Some(Place::Found(stored, announcements, self.minimum, self.now())),
             Place::Found(stored, announcements, minimum, read) => {
-                self.decide(process.job, &stored, announcements, minimum, read)
+                self.decide(process.job, &stored, &announcements, minimum, read)
             }
             Place::Written { minimum, end } => {
                 self.calls.push((minimum, end));
                 Some(Place::Called(minimum))
             }
+            Place::Announced => Some(Place::HasRecord(self.stored.clone())),
             Place::Called(minimum) => {
                 let planned = self.stored.record.as_ref().map(|record| record.planned);
                 let restart = planned.is_some_and(|planned| planned != minimum);
@@ -177,7 +185,7 @@ impl World {
         &mut self,
         job: Job,
         stored: &Stored,
-        mut announcements: Vec<Announcement>,
+        announcements: &[Announcement],
         minimum: Capacity,
         now: EpochMillis,
     ) -> Option<Place> {
@@ -186,23 +194,23 @@ impl World {
         if let Job::Announce { id, hundreds, seconds } = job {
             let measured = Measured { consumption: Capacity::ZERO, minute: at(0), maximum: Some(target.maximum) };
             let request = request(&name(id), hundreds * 100, seconds);
-            let Ok(accepted) = accept(request, &[measured], &announcements, &LIMITS, now) else { return None };
-            announcements.retain(|announcement| announcement.id != accepted.id);
-            announcements.push(accepted);
+            let Ok(accepted) = accept(request, &[measured], announcements, &LIMITS, now) else { return None };
+            return Some(if self.stored.version == stored.version {
+                self.stored.version += 1;
+                self.announcements.retain(|announcement| announcement.id != accepted.id);
+                self.announcements.push(accepted);
+                Place::Announced
+            } else {
+                Place::Begin
+            });
         }
-        let demand = demand(&announcements, &table(), now);
+        let demand = demand(announcements, &table(), now);
         let MinimumPlan { record, set, .. } = plan(stored.record.as_ref(), Some(&target), demand, false, now);
-        let is_announced = matches!(job, Job::Announce { .. });
-        if record != stored.record || is_announced {
+        if record != stored.record {
             if self.stored.version != stored.version {
                 return Some(Place::HasRecord(self.stored.clone()));
             }
             self.stored = Stored { version: stored.version + 1, record };
-            if is_announced {
-                let accepted = announcements.pop()?;
-                self.announcements.retain(|announcement| announcement.id != accepted.id);
-                self.announcements.push(accepted);
-            }
         }
         set.map(|minimum| Place::Written { minimum, end: now.after(CALLS_END) })
     }
