@@ -6,7 +6,10 @@
 
 use std::time::Duration;
 
-use aws_config::{BehaviorVersion, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
+pub use aws_config::SdkConfig;
+use aws_config::{BehaviorVersion, retry::RetryConfig, timeout::TimeoutConfig};
+pub use aws_sdk_applicationautoscaling::Client as ApplicationAutoScaling;
+pub use aws_sdk_cloudwatch::Client as CloudWatch;
 pub use aws_sdk_dynamodb::Client as DynamoDb;
 use aws_sdk_dynamodb::config::retry::{RetryPartition, TokenBucket};
 use aws_sdk_s3::config::{RequestChecksumCalculation, ResponseChecksumValidation};
@@ -20,9 +23,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Far more than a write takes, and little enough that a function with AWS's default of 3 seconds can
 /// try again after an attempt that hangs.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
-const EMR_ATTEMPTS: u32 = 4;
-const EMR_BACKOFF: Duration = Duration::from_millis(500);
-const EMR_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+const PATIENT_ATTEMPTS: u32 = 4;
+const PATIENT_BACKOFF: Duration = Duration::from_millis(500);
+const PATIENT_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The region, credentials and endpoint of the environment, with the policy of this module.
 pub async fn config_from_env() -> SdkConfig {
@@ -69,10 +72,31 @@ pub fn s3(config: &SdkConfig, force_path_style: bool) -> aws_sdk_s3::Client {
 /// A client of EMR, which is asked for many clusters and throttles soon: it backs off for longer, all its
 /// calls share a quota of retries, and what fails is left for another time.
 pub fn emr(config: &SdkConfig) -> aws_sdk_emr::Client {
-    let retries = RetryConfig::standard().with_max_attempts(EMR_ATTEMPTS).with_initial_backoff(EMR_BACKOFF);
-    let timeouts = timeouts().to_builder().operation_attempt_timeout(EMR_ATTEMPT_TIMEOUT).build();
-    let config = aws_sdk_emr::config::Builder::from(config).retry_config(retries).timeout_config(timeouts).build();
-    aws_sdk_emr::Client::from_conf(config)
+    let config = aws_sdk_emr::config::Builder::from(config);
+    let config = config.retry_config(patient_retries()).timeout_config(patient_timeouts());
+    aws_sdk_emr::Client::from_conf(config.build())
+}
+
+/// A client of Application Auto Scaling, which throttles soon, like [`emr`]'s.
+pub fn application_auto_scaling(config: &SdkConfig) -> ApplicationAutoScaling {
+    let config = aws_sdk_applicationautoscaling::config::Builder::from(config);
+    let config = config.retry_config(patient_retries()).timeout_config(patient_timeouts());
+    ApplicationAutoScaling::from_conf(config.build())
+}
+
+/// A client of CloudWatch, with the same policy.
+pub fn cloudwatch(config: &SdkConfig) -> CloudWatch {
+    let config = aws_sdk_cloudwatch::config::Builder::from(config);
+    let config = config.retry_config(patient_retries()).timeout_config(patient_timeouts());
+    CloudWatch::from_conf(config.build())
+}
+
+fn patient_retries() -> RetryConfig {
+    RetryConfig::standard().with_max_attempts(PATIENT_ATTEMPTS).with_initial_backoff(PATIENT_BACKOFF)
+}
+
+fn patient_timeouts() -> TimeoutConfig {
+    timeouts().to_builder().operation_attempt_timeout(PATIENT_ATTEMPT_TIMEOUT).build()
 }
 
 fn no_shared_quota(service: &'static str) -> RetryPartition {

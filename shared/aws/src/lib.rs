@@ -17,6 +17,8 @@
 //! | [`pattern`] | EventBridge's event patterns |
 //! | [`processors`] | which events tell that a resource has ended |
 //! | [`tokens`] | tokens of running resources are found, and deleted on conditions |
+//! | [`announcements`] | the coordinator's table: announcements, and the targets whose minimum they raise |
+//! | [`scaling`], [`consumption`], [`table_capacity`] | scalable targets, what tables consume, and the capacity that they have |
 //! | [`emr`] | whether EMR clusters have ended |
 //! | [`dead_letters`] | records that cannot be processed are parked in a queue |
 //! | [`invocation_record`] | what an event source mapping stores of a batch that it discards |
@@ -41,6 +43,8 @@
 #![cfg_attr(not(feature = "functions"), allow(dead_code, reason = "the functions use the rest"))]
 
 pub mod acquires;
+#[cfg(feature = "functions")]
+pub mod announcements;
 pub mod audit;
 #[cfg(feature = "functions")]
 pub mod batch;
@@ -51,6 +55,8 @@ pub mod client;
 pub mod clock;
 pub mod concurrent;
 pub mod configurations;
+#[cfg(feature = "functions")]
+pub mod consumption;
 #[cfg(feature = "functions")]
 pub mod dead_letters;
 mod dynamodb;
@@ -76,6 +82,8 @@ pub mod rates;
 #[cfg(feature = "functions")]
 pub mod redrive;
 pub mod registry;
+#[cfg(feature = "functions")]
+pub mod scaling;
 pub mod schema;
 #[cfg(feature = "functions")]
 pub mod settings;
@@ -84,6 +92,8 @@ pub mod snapshots;
 #[cfg(feature = "functions")]
 pub mod stream;
 pub mod table;
+#[cfg(feature = "functions")]
+pub mod table_capacity;
 pub mod token_limits;
 pub mod token_rows;
 pub mod token_tables;

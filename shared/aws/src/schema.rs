@@ -17,6 +17,7 @@
 //! Every partition key begins with a namespace's id and a `/`; no name holds a `#`.
 
 mod administration;
+pub mod capacity;
 mod table;
 
 use tidegate_domain::bucket::{Limit, Shard};

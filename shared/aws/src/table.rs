@@ -17,7 +17,7 @@ use aws_sdk_dynamodb::{
 
 use crate::error::StoreError;
 use crate::schema::{
-    INDEXES, Index, IndexScope, PK, SK, TTL,
+    INDEXES, Index, IndexScope, PK, SK, TTL, capacity,
     tokens::{
         ACCOUNT_ID, EXPIRATION_TIME, RESERVATION_ID, RESOURCE_COORDINATE, RESOURCE_ID, RESOURCE_NAME, SERVICE_NAME,
     },
@@ -115,7 +115,7 @@ pub async fn ensure(client: &Client, name: &str) -> Result<(), StoreError> {
 /// Creates the token tables, with their indexes and their TTL.
 pub async fn create_token_tables(client: &Client, names: &TokenTables) -> Result<(), CreateError> {
     let TokenTables { non_fungible, resource_index, fungible, limits, service_index } = names;
-    create_token_table(
+    create_keyed_table(
         client,
         non_fungible,
         [RESOURCE_COORDINATE, RESERVATION_ID],
@@ -123,12 +123,18 @@ pub async fn create_token_tables(client: &Client, names: &TokenTables) -> Result
     )
     .await?;
     expire_by(client, non_fungible, EXPIRATION_TIME).await?;
-    create_token_table(client, fungible, [RESOURCE_NAME, ACCOUNT_ID], None).await?;
-    create_token_table(client, limits, [RESOURCE_NAME, ACCOUNT_ID], Some((service_index, SERVICE_NAME))).await
+    create_keyed_table(client, fungible, [RESOURCE_NAME, ACCOUNT_ID], None).await?;
+    create_keyed_table(client, limits, [RESOURCE_NAME, ACCOUNT_ID], Some((service_index, SERVICE_NAME))).await
+}
+
+/// Creates the table of `capacity-coordinator`.
+pub async fn create_announcements(client: &Client, name: &str) -> Result<(), CreateError> {
+    create_keyed_table(client, name, [capacity::KIND, capacity::ID], None).await?;
+    expire_by(client, name, capacity::TTL).await
 }
 
 /// Creates a table with these keys, and an index with a key of its own.
-async fn create_token_table(
+async fn create_keyed_table(
     client: &Client,
     name: &str,
     [pk, sk]: [&str; 2],

@@ -30,6 +30,21 @@ impl<'t> Transaction<'t> {
         Ok(())
     }
 
+    /// Puts an item, if the condition of `expression` holds for the present one.
+    pub(crate) fn put(&mut self, item: Item, expression: Expression) -> Result<(), StoreError> {
+        let Parts { condition, names, values, .. } = expression.into_parts();
+        let put = Put::builder()
+            .table_name(self.table)
+            .set_item(Some(item))
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(values)
+            .build()
+            .map_err(refused)?;
+        self.items.push(TransactWriteItem::builder().put(put).build());
+        Ok(())
+    }
+
     /// Puts an item that must not exist yet.
     pub(crate) fn put_new(&mut self, item: Item) -> Result<(), StoreError> {
         let put = Put::builder()

@@ -162,6 +162,9 @@ pub fn is_caller(text: &str) -> bool {
 }
 
 impl Demand {
+    /// No demand.
+    pub const NONE: Self = Self { other: Capacity::ZERO, announced: Capacity::ZERO };
+
     /// Returns the consumption that is expected.
     #[must_use]
     pub const fn total(self) -> Capacity {
@@ -197,8 +200,7 @@ pub fn demand<'a>(
     let in_force = announcements.into_iter().filter(|announcement| announcement.is_in_force(now));
     let needs = in_force.filter_map(|announcement| Some((announcement.need(target)?.other, announcement.units)));
     needs.fold(None, |demand: Option<Demand>, (other, units)| {
-        let Demand { other: highest, announced } =
-            demand.unwrap_or(Demand { other: Capacity::ZERO, announced: Capacity::ZERO });
+        let Demand { other: highest, announced } = demand.unwrap_or(Demand::NONE);
         Some(Demand { other: highest.max(other), announced: announced.plus(units) })
     })
 }

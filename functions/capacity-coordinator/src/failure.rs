@@ -1,0 +1,94 @@
+//! Why a request fails.
+
+use tidegate_aws::{
+    error::{CallError, StoreError, causes},
+    table_capacity::DescribeError,
+};
+use tidegate_domain::{
+    capacity::{Target, announcement::Refusal},
+    time::OutOfCalendar,
+};
+
+use crate::event::MalformedRequest;
+
+/// A request that is not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error(transparent)]
+    Malformed(#[from] MalformedRequest),
+    #[error(
+        "table {0:?} is not coordinated: add it to TABLES, and its ARN to the stack's parameter CoordinatedTableArns"
+    )]
+    NotCoordinated(String),
+    #[error("table {0:?} does not exist")]
+    UnknownTable(String),
+    #[error("table {table:?} has no global secondary index {index:?}")]
+    UnknownIndex { table: String, index: String },
+    #[error("{0} is no scalable target: enable auto scaling for it, or use on-demand mode")]
+    NoScalableTarget(Target),
+    #[error(
+        "the scalable target {0} has no target tracking policy for its utilization, so its capacity would not be lowered \
+         again: add a policy"
+    )]
+    NoScalingPolicy(Target),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error(
+        "warm is true, but this function may not raise the warm throughput: set ALLOW_WARM, or ask an operator to raise it"
+    )]
+    WarmNotAllowed,
+    #[error("other invocations changed {0} too often: try again")]
+    Busy(Target),
+    #[error("there was no time left: try again with the same id")]
+    Deadline,
+    #[error("a call failed: {}; the schedule repairs what is incomplete", causes(.0))]
+    Call(StoreError),
+    #[error("{failed} of {targets} targets are not settled; the first failure is: {first}")]
+    Unsettled { failed: usize, targets: usize, first: Box<Failure> },
+    #[error(transparent)]
+    Clock(#[from] OutOfCalendar),
+}
+
+impl Failure {
+    /// The name of the kind of failure, as Lambda reports it.
+    pub const fn error_type(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "MalformedRequest",
+            Self::NotCoordinated(_) => "NotCoordinated",
+            Self::UnknownTable(_) => "UnknownTable",
+            Self::UnknownIndex { .. } => "UnknownIndex",
+            Self::NoScalableTarget(_) => "NoScalableTarget",
+            Self::NoScalingPolicy(_) => "NoScalingPolicy",
+            Self::Refused(Refusal::MaximumTooLow { .. }) => "MaximumTooLow",
+            Self::Refused(Refusal::IdTaken { .. }) => "IdTaken",
+            Self::Refused(_) | Self::WarmNotAllowed => "LimitExceeded",
+            Self::Busy(_) | Self::Deadline => "Busy",
+            Self::Call(_) | Self::Unsettled { .. } => "CallFailed",
+            Self::Clock(_) => "ClockError",
+        }
+    }
+
+    /// Whether the request can never succeed as it is.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Busy(_) | Self::Deadline | Self::Call(_) | Self::Unsettled { .. } | Self::Clock(_))
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Store(error) => Self::Call(error),
+            _ => Self::Deadline,
+        }
+    }
+}
+
+impl From<DescribeError> for Failure {
+    fn from(error: DescribeError) -> Self {
+        match error {
+            DescribeError::UnknownTable(table) => Self::UnknownTable(table),
+            DescribeError::UnknownIndex { table, index } => Self::UnknownIndex { table, index },
+            DescribeError::Store(error) => Self::Call(error),
+        }
+    }
+}

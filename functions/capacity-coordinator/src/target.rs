@@ -1,0 +1,75 @@
+//! What is known of a target: its table, its scalable target, its consumption.
+
+use tidegate_aws::{
+    concurrent::within,
+    consumption::Consumed,
+    table_capacity::{Described, Mode},
+};
+use tidegate_domain::{
+    capacity::{ScalableTarget, Target, Utilization, announcement::Measured},
+    time::EpochMillis,
+};
+use tokio::time::{Instant, timeout_at};
+
+use crate::{CapacityCoordinator, failure::Failure};
+
+/// A target before an announcement.
+#[derive(Clone, Debug)]
+pub(crate) struct Survey {
+    pub(crate) target: Target,
+    pub(crate) described: Described,
+    /// `None` if the table is on demand.
+    pub(crate) scalable: Option<ScalableTarget>,
+    pub(crate) consumed: Consumed,
+}
+
+impl Survey {
+    pub(crate) fn measured(&self) -> Measured {
+        let Consumed { units, minute } = self.consumed;
+        Measured { consumption: units, minute, maximum: self.scalable.map(|scalable| scalable.maximum) }
+    }
+}
+
+impl CapacityCoordinator {
+    /// Refuses a target of a table that is not coordinated.
+    pub(crate) fn check(&self, target: &Target) -> Result<(), Failure> {
+        let is_coordinated = self.config.tables.contains(&target.table);
+        is_coordinated.then_some(()).ok_or_else(|| Failure::NotCoordinated(target.table.clone()))
+    }
+
+    /// Finds out all that an announcement depends on.
+    pub(crate) async fn survey(&self, target: Target, now: EpochMillis, deadline: Instant) -> Result<Survey, Failure> {
+        let described = self.describe(&target, deadline).await?;
+        let scalable = match described.mode {
+            Mode::Provisioned { .. } => Some(self.scalable(&target, deadline).await?),
+            Mode::OnDemand { .. } => None,
+        };
+        let consumed = within(deadline, self.consumption.last_minute(&target, now)).await?;
+        Ok(Survey { target, described, scalable, consumed })
+    }
+
+    pub(crate) async fn describe(&self, target: &Target, deadline: Instant) -> Result<Described, Failure> {
+        let described = timeout_at(deadline, self.tables.describe(target)).await;
+        Ok(described.map_err(|_| Failure::Deadline)??)
+    }
+
+    /// Finds a scalable target that auto scaling scales.
+    async fn scalable(&self, target: &Target, deadline: Instant) -> Result<ScalableTarget, Failure> {
+        let registered = within(deadline, self.scaling.find(target)).await?;
+        let registered = registered.ok_or_else(|| Failure::NoScalableTarget(target.clone()))?;
+        let utilization = within(deadline, self.scaling.utilization(target)).await?;
+        let utilization = utilization.ok_or_else(|| Failure::NoScalingPolicy(target.clone()))?;
+        Ok(ScalableTarget { minimum: registered.minimum, maximum: registered.maximum, utilization })
+    }
+
+    /// Finds a scalable target as it is. Without a policy, its whole capacity counts.
+    pub(crate) async fn registered(
+        &self,
+        target: &Target,
+        deadline: Instant,
+    ) -> Result<Option<ScalableTarget>, Failure> {
+        let Some(registered) = within(deadline, self.scaling.find(target)).await? else { return Ok(None) };
+        let utilization = within(deadline, self.scaling.utilization(target)).await?.unwrap_or(Utilization::FULL);
+        Ok(Some(ScalableTarget { minimum: registered.minimum, maximum: registered.maximum, utilization }))
+    }
+}
