@@ -3,9 +3,11 @@
 //! | module | holds |
 //! |---|---|
 //! | [`dynamodb`], [`queue`], [`emr`], [`s3`] | the embedded services |
+//! | [`capacity`] | the control plane of tables: provisioned capacity, Application Auto Scaling and CloudWatch's metrics |
 //! | [`services`] | a bucket table and a dead-letter queue, embedded or elsewhere, with their clients |
 //! | [`functions`] | the stream functions on these services |
 //! | [`faults`] | throttling, errors, broken connections and crashes under the SDK |
+//! | [`gate`] | holds calls until a test lets them go |
 //! | [`gateway`] | an endpoint that counts calls and consumed capacity, for clients in any language |
 //! | [`stream`], [`mapping`] | the table's stream in Lambda's JSON, and the event source mapping by AWS's rules |
 //! | [`pump`] | delivers a stream shard to a function, and injects faults into deliveries |
@@ -16,10 +18,12 @@
 //! | [`peer`] | a process that answers commands, such as a client in another language |
 //! | [`loopback`] | servers on the loopback interface |
 
+pub mod capacity;
 pub mod dynamodb;
 pub mod emr;
 pub mod faults;
 pub mod functions;
+pub mod gate;
 pub mod gateway;
 pub mod item;
 pub mod loopback;
