@@ -4,18 +4,14 @@ use std::time::Duration;
 
 use tidegate_aws::{
     announcements::{StoredTarget, TargetRecord, TargetWrite, WriteOutcome},
-    clock,
     concurrent::within,
     table_capacity::{Described, Mode, Warm},
 };
-use tidegate_domain::{
-    capacity::{
-        Capacity, ScalableTarget,
-        announcement::{Announcement, Demand, Measured, accept, demand},
-        minimum::plan,
-        warm,
-    },
-    time::EpochMillis,
+use tidegate_domain::capacity::{
+    Capacity, ScalableTarget,
+    announcement::{Announcement, Demand, Measured, accept, demand},
+    minimum::plan,
+    warm,
 };
 use tokio::time::{Instant, sleep};
 
@@ -24,8 +20,9 @@ use crate::{
     answer::{AnnounceAnswer, TargetAnswer, seconds},
     event::Announce,
     failure::Failure,
-    report::CoordinationReport,
+    report::CoordinatorReport,
     target::Survey,
+    time::Time,
 };
 
 /// How often a race may be lost.
@@ -50,13 +47,12 @@ struct Goal {
 }
 
 impl CapacityCoordinator {
-    /// Announces work at the moment `now`.
+    /// Announces work.
     pub(crate) async fn announce(
         &self,
         Announce { request, warm }: Announce,
-        now: EpochMillis,
-        deadline: Instant,
-        report: &mut CoordinationReport,
+        time: Time,
+        report: &mut CoordinatorReport,
     ) -> Result<AnnounceAnswer, Failure> {
         if warm && !self.config.allow_warm {
             return Err(Failure::WarmNotAllowed);
@@ -64,13 +60,13 @@ impl CapacityCoordinator {
         let mut surveys = Vec::new();
         for target in &request.targets {
             self.check(target)?;
-            surveys.push(self.survey(target.clone(), now, deadline).await?);
+            surveys.push(self.survey(target.clone(), time).await?);
         }
         let announce = Announce { request, warm };
-        let (accepted, stored) = self.accept(&announce, &surveys, deadline, report).await?;
+        let (accepted, stored) = self.accept(&announce, &surveys, time, report).await?;
         let mut goals = Vec::new();
         for survey in surveys {
-            goals.push(self.goal(survey, &accepted, &stored, deadline, report).await?);
+            goals.push(self.goal(survey, &accepted, &stored, time, report).await?);
         }
         if self.config.dry_run {
             report.counts.dry_run += 1;
@@ -78,15 +74,15 @@ impl CapacityCoordinator {
         }
         report.counts.announced += 1;
         if warm {
-            self.warm(&mut goals, deadline, report).await?;
+            self.warm(&mut goals, time, report).await?;
         }
-        self.wait(&mut goals, deadline, report).await?;
+        self.wait(&mut goals, time, report).await?;
         if goals.iter().all(Goal::is_met) {
-            let ready = clock::now()?;
+            let ready = time.now();
             if accepted.ready.is_none() {
                 report.seconds_to_ready = Some(ready.since(accepted.since));
                 // If it was announced again or released meanwhile, the other request says when it is ready.
-                within(deadline, self.announcements.mark_ready(&accepted, ready)).await?;
+                within(time.deadline, self.announcements.mark_ready(&accepted, ready)).await?;
             }
         } else {
             report.counts.not_ready += 1;
@@ -99,21 +95,21 @@ impl CapacityCoordinator {
         &self,
         Announce { request, .. }: &Announce,
         surveys: &[Survey],
-        deadline: Instant,
-        report: &mut CoordinationReport,
+        time: Time,
+        report: &mut CoordinatorReport,
     ) -> Result<(Announcement, Vec<Announcement>), Failure> {
         let measured: Vec<Measured> = surveys.iter().map(Survey::measured).collect();
         for _ in 0..ATTEMPTS {
-            let now = clock::now()?;
+            let now = time.now();
             // The records are read before the announcements.
             let mut seen = Vec::new();
             for target in &request.targets {
-                seen.push(within(deadline, self.announcements.find_target(target)).await?);
+                seen.push(within(time.deadline, self.announcements.find_target(target)).await?);
             }
-            let stored = within(deadline, self.announcements.all()).await?;
+            let stored = within(time.deadline, self.announcements.all()).await?;
             let accepted = accept(request.clone(), &measured, &stored, &self.config.limits, now)?;
             let others = stored.into_iter().filter(|stored| stored.id != accepted.id).collect();
-            if self.config.dry_run || self.write(&accepted, surveys, &seen, now, deadline).await? {
+            if self.config.dry_run || self.write(&accepted, surveys, &seen, time).await? {
                 return Ok((accepted, others));
             }
             report.counts.races_lost += 1;
@@ -127,8 +123,7 @@ impl CapacityCoordinator {
         accepted: &Announcement,
         surveys: &[Survey],
         seen: &[Option<StoredTarget>],
-        now: EpochMillis,
-        deadline: Instant,
+        time: Time,
     ) -> Result<bool, Failure> {
         let record = |(survey, seen): (&Survey, &Option<StoredTarget>)| TargetRecord {
             target: survey.target.clone(),
@@ -138,7 +133,7 @@ impl CapacityCoordinator {
         let records: Vec<_> = surveys.iter().zip(seen).map(record).collect();
         let writes = records.iter().zip(seen).map(|(record, seen)| TargetWrite { seen: seen.as_ref(), record });
         let writes: Vec<_> = writes.collect();
-        let written = within(deadline, self.announcements.announce(accepted, &writes, now)).await?;
+        let written = within(time.deadline, self.announcements.announce(accepted, &writes, time.now())).await?;
         Ok(written == WriteOutcome::Written)
     }
 
@@ -148,20 +143,20 @@ impl CapacityCoordinator {
         survey: Survey,
         accepted: &Announcement,
         others: &[Announcement],
-        deadline: Instant,
-        report: &mut CoordinationReport,
+        time: Time,
+        report: &mut CoordinatorReport,
     ) -> Result<Goal, Failure> {
-        let now = clock::now()?;
+        let now = time.now();
         let all = others.iter().chain([accepted]);
         let mut needed = demand(all, &survey.target, now).unwrap_or(Demand::NONE);
         let (mut wanted, mut scalable) = (needed.total(), survey.scalable);
         if self.config.dry_run {
-            let seen = within(deadline, self.announcements.find_target(&survey.target)).await?;
+            let seen = within(time.deadline, self.announcements.find_target(&survey.target)).await?;
             let minimum = seen.and_then(|seen| seen.record.minimum);
             let planned = plan(minimum.as_ref(), scalable.as_ref(), Some(needed), false, now);
             wanted = planned.record.map_or(wanted, |record| record.planned);
         } else if scalable.is_some() {
-            let settled = self.settle(&survey.target, false, deadline).await?;
+            let settled = self.settle(&survey.target, false, time).await?;
             report.counts += &settled.counts;
             needed = settled.demand.unwrap_or(needed);
             if let Some((minimum, found)) = settled.minimum {
@@ -173,45 +168,35 @@ impl CapacityCoordinator {
     }
 
     /// Raises the warm throughputs that are too low.
-    async fn warm(
-        &self,
-        goals: &mut [Goal],
-        deadline: Instant,
-        report: &mut CoordinationReport,
-    ) -> Result<(), Failure> {
+    async fn warm(&self, goals: &mut [Goal], time: Time, report: &mut CoordinatorReport) -> Result<(), Failure> {
         for goal in goals.iter_mut().filter(|goal| !goal.is_met()) {
             if let Mode::OnDemand { warm: Warm { is_rising: false, .. } } = goal.described.mode {
                 let target = &goal.survey.target;
-                within(deadline, self.tables.raise_warm(target, goal.wanted)).await?;
+                within(time.deadline, self.tables.raise_warm(target, goal.wanted)).await?;
                 tracing::info!(%target, to = goal.wanted.get(), "raised the warm throughput");
                 report.counts.warmed += 1;
-                goal.described = self.describe(target, deadline).await?;
+                goal.described = self.describe(target, time).await?;
             }
         }
         Ok(())
     }
 
     /// Looks at the tables until they have the capacity, or there is no time left.
-    async fn wait(
-        &self,
-        goals: &mut [Goal],
-        deadline: Instant,
-        report: &mut CoordinationReport,
-    ) -> Result<(), Failure> {
+    async fn wait(&self, goals: &mut [Goal], time: Time, report: &mut CoordinatorReport) -> Result<(), Failure> {
         loop {
             for goal in goals.iter_mut().filter(|goal| !goal.is_met()) {
-                goal.described = self.describe(&goal.survey.target, deadline).await?;
+                goal.described = self.describe(&goal.survey.target, time).await?;
                 if goal.is_met() || !goal.described.is_active {
                     goal.short_looks = 0;
                     continue;
                 }
                 goal.short_looks += 1;
                 if goal.scalable.is_some() && goal.short_looks.is_multiple_of(SHORT_LOOKS) {
-                    let settled = self.settle(&goal.survey.target, true, deadline).await?;
+                    let settled = self.settle(&goal.survey.target, true, time).await?;
                     report.counts += &settled.counts;
                 }
             }
-            let is_time_over = Instant::now() + self.poll >= deadline;
+            let is_time_over = Instant::now() + self.poll >= time.deadline;
             if is_time_over || !goals.iter().any(Goal::can_wait) {
                 return Ok(());
             }

@@ -16,7 +16,8 @@ use tidegate_domain::{
 use crate::config::table_name;
 
 /// The function's event, checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value")]
 pub enum Event {
     /// `{"action": "announce", ...}`
     Announce(Announce),

@@ -4,10 +4,7 @@ use tidegate_aws::{
     error::{CallError, StoreError, causes},
     table_capacity::DescribeError,
 };
-use tidegate_domain::{
-    capacity::{Target, announcement::Refusal},
-    time::OutOfCalendar,
-};
+use tidegate_domain::capacity::{Target, announcement::Refusal};
 
 use crate::event::MalformedRequest;
 
@@ -45,8 +42,6 @@ pub enum Failure {
     Call(StoreError),
     #[error("{failed} of {targets} targets are not settled; the first failure is: {first}")]
     Unsettled { failed: usize, targets: usize, first: Box<Failure> },
-    #[error(transparent)]
-    Clock(#[from] OutOfCalendar),
 }
 
 impl Failure {
@@ -64,13 +59,12 @@ impl Failure {
             Self::Refused(_) | Self::WarmNotAllowed => "LimitExceeded",
             Self::Busy(_) | Self::Deadline => "Busy",
             Self::Call(_) | Self::Unsettled { .. } => "CallFailed",
-            Self::Clock(_) => "ClockError",
         }
     }
 
     /// Whether the request can never succeed as it is.
     pub(crate) const fn is_refusal(&self) -> bool {
-        !matches!(self, Self::Busy(_) | Self::Deadline | Self::Call(_) | Self::Unsettled { .. } | Self::Clock(_))
+        !matches!(self, Self::Busy(_) | Self::Deadline | Self::Call(_) | Self::Unsettled { .. })
     }
 }
 

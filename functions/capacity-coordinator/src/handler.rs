@@ -10,14 +10,15 @@ use crate::{
     answer::Answer,
     event::Event,
     failure::Failure,
-    report::{CoordinationReport, Counts},
+    report::{CoordinatorReport, Counts},
+    time::Time,
 };
 
 impl CapacityCoordinator {
     /// Does what the request asks for, and writes the metrics.
     pub async fn invoke(&self, invocation: Invocation<'_, Value>) -> Result<Answer, Diagnostic> {
         let (event, now, deadline, emitter) = invocation.into_parts();
-        let mut report = CoordinationReport::default();
+        let mut report = CoordinatorReport::default();
         let event = Event::try_from(event);
         let kind = event.as_ref().map_or("malformed", Event::name);
         let done = match event {
@@ -38,14 +39,15 @@ impl CapacityCoordinator {
         event: Event,
         now: EpochMillis,
         deadline: Instant,
-        report: &mut CoordinationReport,
+        report: &mut CoordinatorReport,
     ) -> Result<Answer, Failure> {
+        let time = Time::new(now, deadline);
         match event {
-            Event::Announce(announce) => self.announce(announce, now, deadline, report).await.map(Answer::Announce),
-            Event::Release { id } => self.release(id, deadline, &mut report.counts).await.map(Answer::Release),
-            Event::Restore => self.restore(deadline, &mut report.counts).await.map(Answer::Restore),
-            Event::List => self.list(now, deadline).await.map(Answer::List),
-            Event::Status(target) => self.status(target, deadline).await.map(Answer::Status),
+            Event::Announce(announce) => self.announce(announce, time, report).await.map(Answer::Announce),
+            Event::Release { id } => self.release(id, time, &mut report.counts).await.map(Answer::Release),
+            Event::Restore => self.restore(time, &mut report.counts).await.map(Answer::Restore),
+            Event::List => self.list(time).await.map(Answer::List),
+            Event::Status(target) => self.status(target, time).await.map(Answer::Status),
         }
     }
 }

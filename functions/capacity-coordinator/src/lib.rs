@@ -10,6 +10,7 @@
 //! | `target` | what is known of a target: its table, its consumption, its scalable target |
 //! | `settle` | brings the minimum of a target in line with the announcements in force |
 //! | `restore` | settles all targets, and deletes what has ended |
+//! | `time` | the time of an invocation |
 //! | `view` | the announcements in force, and the state of a target |
 //! | [`answer`] | what the function answers |
 //! | [`failure`] | why a request fails |
@@ -37,6 +38,7 @@ pub mod report;
 mod restore;
 mod settle;
 mod target;
+mod time;
 mod view;
 
 /// How long the function waits before it looks at a table again.

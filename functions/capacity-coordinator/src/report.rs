@@ -50,7 +50,7 @@ tidegate_lambda::report! {
 /// The line of one invocation.
 #[metrics(rename_all = "PascalCase")]
 #[derive(Clone, Debug, Default)]
-pub struct CoordinationReport {
+pub struct CoordinatorReport {
     #[metrics(flatten)]
     pub counts: Counts,
     /// From the first announcement under this id to its capacity.

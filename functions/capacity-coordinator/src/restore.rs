@@ -1,8 +1,12 @@
 //! Settles all targets, and deletes what has ended.
 
-use tidegate_aws::{announcements::WriteOutcome, clock, concurrent::within};
+use std::num::NonZeroUsize;
+
+use tidegate_aws::{
+    announcements::WriteOutcome,
+    concurrent::{concurrently, within},
+};
 use tidegate_domain::capacity::announcement::Announcement;
-use tokio::time::Instant;
 
 use crate::{
     CapacityCoordinator,
@@ -10,26 +14,33 @@ use crate::{
     failure::Failure,
     report::Counts,
     settle::View,
+    time::Time,
 };
+
+/// How many targets are settled at the same time. Application Auto Scaling throttles soon.
+const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
 
 impl CapacityCoordinator {
     /// Settles each target that has a record, whether or not another one fails.
-    pub(crate) async fn restore(&self, deadline: Instant, counts: &mut Counts) -> Result<RestoreAnswer, Failure> {
-        let now = clock::now()?;
+    pub(crate) async fn restore(&self, time: Time, counts: &mut Counts) -> Result<RestoreAnswer, Failure> {
+        let now = time.now();
         // The records are read before the announcements.
-        let targets = within(deadline, self.announcements.targets()).await?;
+        let targets = within(time.deadline, self.announcements.targets()).await?;
         let mut answer =
             RestoreAnswer { targets: targets.len(), dry_run: self.config.dry_run, ..RestoreAnswer::default() };
         let (mut failed, mut first) = (0, None);
         if !targets.is_empty() {
-            let stored = within(deadline, self.announcements.all()).await?;
+            let stored = within(time.deadline, self.announcements.all()).await?;
             let (in_force, ended): (Vec<_>, Vec<_>) =
                 stored.iter().partition(|announcement: &&Announcement| announcement.is_in_force(now));
             answer.announcements = in_force.len();
             answer.expired = ended.len();
-            for seen in &targets {
+            let settle = |seen| {
                 let view = View { now, seen, announcements: &stored };
-                match self.settle_from(view, deadline).await {
+                async move { (seen, self.settle_from(view, time).await) }
+            };
+            for (seen, settled) in concurrently(&targets, CONCURRENCY, settle).await {
+                match settled {
                     Ok(settled) => {
                         *counts += &settled.counts;
                         answer.owner_changes.extend(settled.owner_change);
@@ -41,7 +52,7 @@ impl CapacityCoordinator {
                     }
                 }
             }
-            self.delete_ended(&ended, deadline, counts).await?;
+            self.delete_ended(&ended, time, counts).await?;
         }
         counts.targets = targets.len();
         counts.failed += failed;
@@ -54,33 +65,23 @@ impl CapacityCoordinator {
     }
 
     /// Deletes announcements that do not count any more. TTL would, after days.
-    async fn delete_ended(
-        &self,
-        ended: &[&Announcement],
-        deadline: Instant,
-        counts: &mut Counts,
-    ) -> Result<(), Failure> {
+    async fn delete_ended(&self, ended: &[&Announcement], time: Time, counts: &mut Counts) -> Result<(), Failure> {
         if self.config.dry_run {
             return Ok(());
         }
         for announcement in ended {
-            let deleted = within(deadline, self.announcements.delete(announcement)).await?;
+            let deleted = within(time.deadline, self.announcements.delete(announcement)).await?;
             counts.expired += usize::from(deleted == WriteOutcome::Written);
         }
         Ok(())
     }
 
     /// Ends an announcement. If a target cannot be settled then, the schedule does it.
-    pub(crate) async fn release(
-        &self,
-        id: String,
-        deadline: Instant,
-        counts: &mut Counts,
-    ) -> Result<ReleaseAnswer, Failure> {
+    pub(crate) async fn release(&self, id: String, time: Time, counts: &mut Counts) -> Result<ReleaseAnswer, Failure> {
         let dry_run = self.config.dry_run;
         loop {
-            let found = within(deadline, self.announcements.find(&id)).await?;
-            let Some(found) = found.filter(|found| clock::now().is_ok_and(|now| found.is_in_force(now))) else {
+            let found = within(time.deadline, self.announcements.find(&id)).await?;
+            let Some(found) = found.filter(|found| found.is_in_force(time.now())) else {
                 counts.not_in_force += 1;
                 return Ok(ReleaseAnswer { id, released: false, dry_run });
             };
@@ -88,13 +89,13 @@ impl CapacityCoordinator {
                 counts.dry_run += 1;
                 return Ok(ReleaseAnswer { id, released: true, dry_run });
             }
-            if within(deadline, self.announcements.delete(&found)).await? == WriteOutcome::Lost {
+            if within(time.deadline, self.announcements.delete(&found)).await? == WriteOutcome::Lost {
                 counts.races_lost += 1;
                 continue;
             }
             counts.released += 1;
             for need in &found.needs {
-                match self.settle(&need.target, false, deadline).await {
+                match self.settle(&need.target, false, time).await {
                     Ok(settled) => *counts += &settled.counts,
                     Err(error) => {
                         tracing::warn!(target_name = %need.target, error = %error, "the schedule will settle a target");

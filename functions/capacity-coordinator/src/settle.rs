@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tidegate_aws::{
     announcements::{StoredTarget, TargetRecord, TargetWrite, WriteOutcome},
-    clock,
     concurrent::within,
 };
 use tidegate_domain::{
@@ -15,9 +14,8 @@ use tidegate_domain::{
     },
     time::EpochMillis,
 };
-use tokio::time::Instant;
 
-use crate::{CapacityCoordinator, answer::OwnerChange, failure::Failure, report::Counts};
+use crate::{CapacityCoordinator, answer::OwnerChange, failure::Failure, report::Counts, time::Time};
 
 /// The time that a process has to set a minimum: far less than that after which such a call counts as ended.
 const CALL: Duration = Duration::from_mins(1);
@@ -49,20 +47,20 @@ impl CapacityCoordinator {
     ///
     /// A process that has set a minimum reads the record again, and goes on until it has set what the record says. So
     /// after processes that overlap, the last one leaves the minimum of the newest record.
-    pub(crate) async fn settle(&self, target: &Target, is_short: bool, deadline: Instant) -> Result<Settled, Failure> {
+    pub(crate) async fn settle(&self, target: &Target, is_short: bool, time: Time) -> Result<Settled, Failure> {
         let mut settled = Settled::default();
         let mut has_set = None;
         for _ in 0..ATTEMPTS {
-            let now = clock::now()?;
-            let Some(seen) = within(deadline, self.announcements.find_target(target)).await? else {
+            let now = time.now();
+            let Some(seen) = within(time.deadline, self.announcements.find_target(target)).await? else {
                 return Ok(settled);
             };
             if has_set.is_some() && has_set == seen.record.minimum.as_ref().map(|minimum| minimum.planned) {
                 return Ok(settled);
             }
-            let announcements = within(deadline, self.announcements.all()).await?;
+            let announcements = within(time.deadline, self.announcements.all()).await?;
             let view = View { now, seen: &seen, announcements: &announcements };
-            match self.settle_once(view, is_short && has_set.is_none(), &mut settled, deadline).await? {
+            match self.settle_once(view, is_short && has_set.is_none(), &mut settled, time).await? {
                 Step::Done => return Ok(settled),
                 Step::Set(minimum) => has_set = Some(minimum),
                 Step::Lost => settled.counts.races_lost += 1,
@@ -72,14 +70,14 @@ impl CapacityCoordinator {
     }
 
     /// Settles a target whose record was read with those of others.
-    pub(crate) async fn settle_from(&self, view: View<'_>, deadline: Instant) -> Result<Settled, Failure> {
+    pub(crate) async fn settle_from(&self, view: View<'_>, time: Time) -> Result<Settled, Failure> {
         let mut settled = Settled::default();
         let target = view.seen.record.target.clone();
-        if let Step::Done = self.settle_once(view, false, &mut settled, deadline).await? {
+        if let Step::Done = self.settle_once(view, false, &mut settled, time).await? {
             return Ok(settled);
         }
         let Settled { counts, owner_change, .. } = settled;
-        let mut settled = self.settle(&target, false, deadline).await?;
+        let mut settled = self.settle(&target, false, time).await?;
         settled.counts += &counts;
         settled.owner_change = owner_change.or(settled.owner_change);
         Ok(settled)
@@ -90,16 +88,15 @@ impl CapacityCoordinator {
         View { now, seen, announcements }: View<'_>,
         is_short: bool,
         settled: &mut Settled,
-        deadline: Instant,
+        time: Time,
     ) -> Result<Step, Failure> {
-        let begun = Instant::now();
         let TargetRecord { target, is_on_demand, minimum } = &seen.record;
         let demand = demand(announcements, target, now);
         settled.demand = demand;
         if *is_on_demand && minimum.is_none() {
-            return if demand.is_none() { self.forget(seen, deadline).await } else { Ok(Step::Done) };
+            return if demand.is_none() { self.forget(seen, time).await } else { Ok(Step::Done) };
         }
-        let found = self.registered(target, deadline).await?;
+        let found = self.registered(target, time).await?;
         // A table that is on demand by now needs no minimum: it gets its owner's.
         let provisioned = demand.filter(|_| !is_on_demand);
         let MinimumPlan { record, set, owner_was } = plan(minimum.as_ref(), found.as_ref(), provisioned, is_short, now);
@@ -108,13 +105,13 @@ impl CapacityCoordinator {
             return Ok(Step::Done);
         }
         if record.is_none() && demand.is_none() {
-            if let Step::Lost = self.forget(seen, deadline).await? {
+            if let Step::Lost = self.forget(seen, time).await? {
                 return Ok(Step::Lost);
             }
         } else if record != *minimum {
             let record = TargetRecord { minimum: record, ..seen.record.clone() };
             let write = TargetWrite { seen: Some(seen), record: &record };
-            if within(deadline, self.announcements.write_target(write, now)).await? == WriteOutcome::Lost {
+            if within(time.deadline, self.announcements.write_target(write, now)).await? == WriteOutcome::Lost {
                 return Ok(Step::Lost);
             }
         }
@@ -126,18 +123,18 @@ impl CapacityCoordinator {
             settled.owner_change = Some(change);
         }
         let Some(minimum) = set else { return Ok(Step::Done) };
-        within(deadline.min(begun + CALL), self.scaling.set_minimum(target, minimum)).await?;
+        within(time.within(now, CALL), self.scaling.set_minimum(target, minimum)).await?;
         tracing::info!(%target, from = found.minimum.get(), to = minimum.get(), "set the minimum");
         settled.counts.raised += usize::from(minimum > found.minimum);
         settled.counts.restored += usize::from(minimum < found.minimum);
         Ok(Step::Set(minimum))
     }
 
-    async fn forget(&self, seen: &StoredTarget, deadline: Instant) -> Result<Step, Failure> {
+    async fn forget(&self, seen: &StoredTarget, time: Time) -> Result<Step, Failure> {
         if self.config.dry_run {
             return Ok(Step::Done);
         }
-        Ok(match within(deadline, self.announcements.forget_target(seen)).await? {
+        Ok(match within(time.deadline, self.announcements.forget_target(seen)).await? {
             WriteOutcome::Written => Step::Done,
             WriteOutcome::Lost => Step::Lost,
         })

@@ -5,13 +5,10 @@ use tidegate_aws::{
     consumption::Consumed,
     table_capacity::{Described, Mode},
 };
-use tidegate_domain::{
-    capacity::{ScalableTarget, Target, Utilization, announcement::Measured},
-    time::EpochMillis,
-};
-use tokio::time::{Instant, timeout_at};
+use tidegate_domain::capacity::{ScalableTarget, Target, Utilization, announcement::Measured};
+use tokio::time::timeout_at;
 
-use crate::{CapacityCoordinator, failure::Failure};
+use crate::{CapacityCoordinator, failure::Failure, time::Time};
 
 /// A target before an announcement.
 #[derive(Clone, Debug)]
@@ -38,38 +35,34 @@ impl CapacityCoordinator {
     }
 
     /// Finds out all that an announcement depends on.
-    pub(crate) async fn survey(&self, target: Target, now: EpochMillis, deadline: Instant) -> Result<Survey, Failure> {
-        let described = self.describe(&target, deadline).await?;
+    pub(crate) async fn survey(&self, target: Target, time: Time) -> Result<Survey, Failure> {
+        let described = self.describe(&target, time).await?;
         let scalable = match described.mode {
-            Mode::Provisioned { .. } => Some(self.scalable(&target, deadline).await?),
+            Mode::Provisioned { .. } => Some(self.scalable(&target, time).await?),
             Mode::OnDemand { .. } => None,
         };
-        let consumed = within(deadline, self.consumption.last_minute(&target, now)).await?;
+        let consumed = within(time.deadline, self.consumption.last_minute(&target, time.now())).await?;
         Ok(Survey { target, described, scalable, consumed })
     }
 
-    pub(crate) async fn describe(&self, target: &Target, deadline: Instant) -> Result<Described, Failure> {
-        let described = timeout_at(deadline, self.tables.describe(target)).await;
+    pub(crate) async fn describe(&self, target: &Target, time: Time) -> Result<Described, Failure> {
+        let described = timeout_at(time.deadline, self.tables.describe(target)).await;
         Ok(described.map_err(|_| Failure::Deadline)??)
     }
 
     /// Finds a scalable target that auto scaling scales.
-    async fn scalable(&self, target: &Target, deadline: Instant) -> Result<ScalableTarget, Failure> {
-        let registered = within(deadline, self.scaling.find(target)).await?;
+    async fn scalable(&self, target: &Target, time: Time) -> Result<ScalableTarget, Failure> {
+        let registered = within(time.deadline, self.scaling.find(target)).await?;
         let registered = registered.ok_or_else(|| Failure::NoScalableTarget(target.clone()))?;
-        let utilization = within(deadline, self.scaling.utilization(target)).await?;
+        let utilization = within(time.deadline, self.scaling.utilization(target)).await?;
         let utilization = utilization.ok_or_else(|| Failure::NoScalingPolicy(target.clone()))?;
         Ok(ScalableTarget { minimum: registered.minimum, maximum: registered.maximum, utilization })
     }
 
     /// Finds a scalable target as it is. Without a policy, its whole capacity counts.
-    pub(crate) async fn registered(
-        &self,
-        target: &Target,
-        deadline: Instant,
-    ) -> Result<Option<ScalableTarget>, Failure> {
-        let Some(registered) = within(deadline, self.scaling.find(target)).await? else { return Ok(None) };
-        let utilization = within(deadline, self.scaling.utilization(target)).await?.unwrap_or(Utilization::FULL);
+    pub(crate) async fn registered(&self, target: &Target, time: Time) -> Result<Option<ScalableTarget>, Failure> {
+        let Some(registered) = within(time.deadline, self.scaling.find(target)).await? else { return Ok(None) };
+        let utilization = within(time.deadline, self.scaling.utilization(target)).await?.unwrap_or(Utilization::FULL);
         Ok(Some(ScalableTarget { minimum: registered.minimum, maximum: registered.maximum, utilization }))
     }
 }

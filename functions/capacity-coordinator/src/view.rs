@@ -1,37 +1,34 @@
 //! The announcements in force, and the state of a target.
 
-use tidegate_aws::{clock, concurrent::within, table_capacity::Mode};
-use tidegate_domain::{
-    capacity::{
-        Target,
-        announcement::{Announcement, Demand, demand},
-    },
-    time::EpochMillis,
+use tidegate_aws::{concurrent::within, table_capacity::Mode};
+use tidegate_domain::capacity::{
+    Target,
+    announcement::{Announcement, Demand, demand},
 };
-use tokio::time::Instant;
 
 use crate::{
     CapacityCoordinator,
     answer::{ListAnswer, ListedAnnouncement, StatusAnswer, StatusMode, seconds},
     failure::Failure,
+    time::Time,
 };
 
 impl CapacityCoordinator {
     /// Lists the announcements in force.
-    pub(crate) async fn list(&self, now: EpochMillis, deadline: Instant) -> Result<ListAnswer, Failure> {
-        let stored = within(deadline, self.announcements.all()).await?;
+    pub(crate) async fn list(&self, time: Time) -> Result<ListAnswer, Failure> {
+        let (now, stored) = (time.now(), within(time.deadline, self.announcements.all()).await?);
         let in_force = stored.into_iter().filter(|announcement| announcement.is_in_force(now));
         Ok(ListAnswer { announcements: in_force.map(listed).collect() })
     }
 
     /// Shows a target as it is.
-    pub(crate) async fn status(&self, target: Target, deadline: Instant) -> Result<StatusAnswer, Failure> {
+    pub(crate) async fn status(&self, target: Target, time: Time) -> Result<StatusAnswer, Failure> {
         self.check(&target)?;
-        let now = clock::now()?;
-        let survey = self.survey(target, now, deadline).await?;
+        let now = time.now();
+        let survey = self.survey(target, time).await?;
         let target = &survey.target;
-        let seen = within(deadline, self.announcements.find_target(target)).await?;
-        let stored = within(deadline, self.announcements.all()).await?;
+        let seen = within(time.deadline, self.announcements.find_target(target)).await?;
+        let stored = within(time.deadline, self.announcements.all()).await?;
         let consumption = survey.consumed.units;
         let demand = demand(&stored, target, now).unwrap_or(Demand { other: consumption, ..Demand::NONE });
         let record = seen.and_then(|seen| seen.record.minimum);
