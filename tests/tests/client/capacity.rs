@@ -1,10 +1,10 @@
-//! The formulas of `docs/capacity.md`, against the capacity that a mixed run consumes.
+//! The formulas of `docs/units.md`, against the capacity that a mixed run consumes.
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tidegate::Lease;
 use tidegate_tests::{client::prelude::*, metered::MeteredScene};
 
-/// What happens in a run, counted per bucket: see `docs/capacity.md`.
+/// What happens in a run, counted per bucket: see `docs/units.md`.
 #[derive(Debug, Default)]
 struct Load {
     acquires: f64,

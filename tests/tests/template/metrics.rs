@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tidegate_tests::root;
 
-use crate::stack::{NAME, Stack, object, text};
+use crate::stack::{COORDINATED, NAME, Stack, object, text};
 
 /// What AWS measures, as far as the template names it.
 const OF_AWS: [(&str, &[&str]); 4] = [
@@ -76,6 +76,10 @@ fn own(stack: &Stack) -> anyhow::Result<BTreeMap<String, Own>> {
                     [counted(&aggregation), counted(&rate_aggregator::report::InvocationReport::default())].concat();
                 (counts, &rate_aggregator::report::METRICS[..])
             }
+            "functions/capacity-coordinator" => (
+                counted(&capacity_coordinator::report::CoordinatorReport::default()),
+                &capacity_coordinator::report::METRICS[..],
+            ),
             other => anyhow::bail!("{other} is no function"),
         };
         for metric in metrics {
@@ -133,10 +137,13 @@ fn watched(alarm: &Value) -> Vec<&Value> {
     }
 }
 
+/// The parameters with which every alarm exists.
+const ALL_ON: [(&str, &str); 2] = [("AggregationSchedule", "ENABLED"), COORDINATED];
+
 #[test]
 fn every_alarm_watches_a_metric_and_notifies() -> anyhow::Result<()> {
     let topic = "arn:aws:sns:us-east-1:123456789012:alarms";
-    let stack = Stack::new(&[("AlarmTopicArn", topic), ("AggregationSchedule", "ENABLED")])?;
+    let stack = Stack::new(&[ALL_ON[0], ALL_ON[1], ("AlarmTopicArn", topic)])?;
     let alarms = stack.resources("AWS::CloudWatch::Alarm")?;
     let mut names = BTreeSet::new();
     for (id, alarm) in &alarms {
@@ -154,7 +161,7 @@ fn every_alarm_watches_a_metric_and_notifies() -> anyhow::Result<()> {
         assert!(text(&alarm["AlarmDescription"])?.len() > 20, "{id}");
         assert!(names.insert(text(&alarm["AlarmName"])?), "{id}");
     }
-    assert!((15..=20).contains(&alarms.len()), "{} alarms", alarms.len());
+    assert!((15..=22).contains(&alarms.len()), "{} alarms", alarms.len());
     // The table of alarms has no row that makes none.
     for row in object(&stack.section("Mappings")["Alarms"])?.keys() {
         assert!(names.contains(&format!("{NAME}-{row}")), "{row}");
@@ -165,7 +172,7 @@ fn every_alarm_watches_a_metric_and_notifies() -> anyhow::Result<()> {
 /// Nothing that runs may fail unnoticed, and no queue may fill up unnoticed.
 #[test]
 fn every_function_and_queue_has_an_alarm() -> anyhow::Result<()> {
-    let stack = Stack::by_default()?;
+    let stack = Stack::new(&ALL_ON)?;
     let mut watched_values = BTreeSet::new();
     for alarm in stack.resources("AWS::CloudWatch::Alarm")?.values() {
         for metric in watched(alarm) {
@@ -190,11 +197,11 @@ fn no_alarm_watches_what_is_off() -> anyhow::Result<()> {
     let names = |stack: &Stack| -> anyhow::Result<BTreeSet<String>> {
         stack.resources("AWS::CloudWatch::Alarm")?.values().map(|alarm| text(&alarm["AlarmName"])).collect()
     };
-    let all = names(&Stack::new(&[("AggregationSchedule", "ENABLED")])?)?;
-    let silent = format!("{NAME}-rate-aggregator-silent");
-    assert_eq!(Vec::from_iter(&all - &names(&Stack::by_default()?)?), [silent]);
+    let all = names(&Stack::new(&ALL_ON)?)?;
+    let of_switches = ["capacity-coordinator-errors", "capacity-coordinator-silent", "rate-aggregator-silent"];
+    assert_eq!(Vec::from_iter(&all - &names(&Stack::by_default()?)?), of_switches.map(|name| format!("{NAME}-{name}")));
     let of_mappings = ["mapping-stuck", "usage-rollup-discarded", "usage-rollup-lost"];
-    let unread = names(&Stack::new(&[("AggregationSchedule", "ENABLED"), ("ReadStream", "false")])?)?;
+    let unread = names(&Stack::new(&[ALL_ON[0], ALL_ON[1], ("ReadStream", "false")])?)?;
     assert_eq!(Vec::from_iter(&all - &unread), of_mappings.map(|name| format!("{NAME}-{name}")));
     let stack = Stack::by_default()?;
     for (id, rule) in stack.resources("AWS::Events::Rule")? {
@@ -210,7 +217,7 @@ fn no_alarm_watches_what_is_off() -> anyhow::Result<()> {
 fn every_alarm_is_documented() -> anyhow::Result<()> {
     let [deploy, runbook] = ["docs/deploy.md", "docs/runbook.md"].map(|path| fs::read_to_string(root().join(path)));
     let (deploy, runbook) = (deploy?, runbook?);
-    for alarm in Stack::new(&[("AggregationSchedule", "ENABLED")])?.resources("AWS::CloudWatch::Alarm")?.values() {
+    for alarm in Stack::new(&ALL_ON)?.resources("AWS::CloudWatch::Alarm")?.values() {
         let name = text(&alarm["AlarmName"])?.replace(&format!("{NAME}-"), "");
         let row = format!("| `{name}` | {} |", text(&alarm["AlarmDescription"])?);
         assert!(deploy.contains(&row), "docs/deploy.md has no row {row}");
@@ -220,18 +227,24 @@ fn every_alarm_is_documented() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Widgets of the dashboard that show metrics, each with its metrics.
-fn widgets(stack: &Stack) -> anyhow::Result<Vec<Value>> {
-    let body: Value = serde_json::from_str(&text(&stack.properties("Dashboard")?["DashboardBody"])?)?;
-    Ok(body["widgets"].as_array().context("widgets")?.clone())
+/// The widgets of each dashboard.
+fn dashboards(stack: &Stack) -> anyhow::Result<Vec<Vec<Value>>> {
+    let dashboards = stack.resources("AWS::CloudWatch::Dashboard")?.into_values();
+    let widgets = dashboards.map(|dashboard| {
+        let body: Value = serde_json::from_str(&text(&dashboard["DashboardBody"])?)?;
+        Ok(body["widgets"].as_array().context("widgets")?.clone())
+    });
+    widgets.collect()
 }
 
 #[test]
 fn the_dashboard_shows_what_is_measured() -> anyhow::Result<()> {
-    let stack = Stack::new(&[("AggregationSchedule", "ENABLED")])?;
-    let (mut shown, mut of_our_own) = (BTreeSet::new(), BTreeSet::new());
-    for widget in widgets(&stack)? {
-        for metric in widget["properties"]["metrics"].as_array().into_iter().flatten() {
+    let stack = Stack::new(&ALL_ON)?;
+    let mut of_our_own = BTreeSet::new();
+    let mut sizes = Vec::new();
+    for widgets in dashboards(&stack)? {
+        let mut shown = BTreeSet::new();
+        for metric in widgets.iter().filter_map(|widget| widget["properties"]["metrics"].as_array()).flatten() {
             let parts: Vec<_> = metric.as_array().context("a metric")?.iter().filter_map(Value::as_str).collect();
             if let [namespace, metric, dimensions @ ..] = &parts[..] {
                 let dimensions: Vec<_> =
@@ -246,9 +259,10 @@ fn the_dashboard_shows_what_is_measured() -> anyhow::Result<()> {
                 assert!(parts.is_empty() && !metric[0]["expression"].is_null(), "{metric}");
             }
         }
+        sizes.push(shown.len());
     }
     // CloudWatch does not charge for three dashboards of up to 50 metrics, but for each metric of our own.
-    assert!((40..=50).contains(&shown.len()), "{}", shown.len());
+    assert!(sizes.len() <= 3 && sizes.iter().all(|size| *size <= 50), "{sizes:?}");
     assert!(of_our_own.len() <= 30, "{of_our_own:?}");
     // Each metric costs money, so it must be on the dashboard or in an alarm.
     let alarms = stack.resources("AWS::CloudWatch::Alarm")?;
@@ -265,11 +279,12 @@ fn the_dashboard_shows_what_is_measured() -> anyhow::Result<()> {
 
 #[test]
 fn the_dashboard_shows_every_alarm() -> anyhow::Result<()> {
-    for parameters in [[("AggregationSchedule", "ENABLED")], [("ReadStream", "false")]] {
-        let stack = Stack::new(&parameters)?;
-        let widgets = widgets(&stack)?;
-        let shown: BTreeSet<_> = widgets
+    for parameters in [&ALL_ON[..], &[("ReadStream", "false")]] {
+        let stack = Stack::new(parameters)?;
+        let dashboards = dashboards(&stack)?;
+        let shown: BTreeSet<_> = dashboards
             .iter()
+            .flatten()
             .flat_map(|widget| widget["properties"]["alarms"].as_array().into_iter().flatten())
             .filter_map(Value::as_str)
             .map(str::to_owned)
@@ -287,8 +302,8 @@ fn the_dashboard_shows_every_alarm() -> anyhow::Result<()> {
 /// Costs that were computed for another memory would be wrong.
 #[test]
 fn costs_use_the_memory_of_each_function() -> anyhow::Result<()> {
-    let stack = Stack::new(&[("AggregatorMemory", "512")])?;
-    let costs = widgets(&stack)?.into_iter().flat_map(|widget| match &widget["properties"]["metrics"] {
+    let stack = Stack::new(&[("AggregatorMemory", "512"), COORDINATED])?;
+    let costs = dashboards(&stack)?.into_iter().flatten().flat_map(|widget| match &widget["properties"]["metrics"] {
         Value::Array(metrics) => metrics.clone(),
         _ => Vec::new(),
     });
@@ -301,13 +316,13 @@ fn costs_use_the_memory_of_each_function() -> anyhow::Result<()> {
         let expected = if id == "RateAggregator" { "512" } else { "256" };
         assert_eq!(text(&function["MemorySize"])?, expected, "{id}");
     }
-    assert_eq!(costs.len(), 6);
+    assert_eq!(costs.len(), 7);
     Ok(())
 }
 
 #[test]
 fn the_saved_queries_add_up_what_is_counted() -> anyhow::Result<()> {
-    let stack = Stack::by_default()?;
+    let stack = Stack::new(&ALL_ON)?;
     let counts: BTreeSet<_> = own(&stack)?.into_values().flat_map(|own| own.counts).collect();
     let mut added = 0;
     for (id, query) in object(stack.section("Resources"))? {

@@ -8,7 +8,7 @@ use tidegate_aws::settings::ConfigError;
 use tidegate_tests::root;
 use toml::Table;
 
-use crate::stack::{Stack, object, text};
+use crate::stack::{COORDINATED, Stack, object, text};
 
 #[test]
 fn every_parameter_is_grouped_and_described_and_documented() -> anyhow::Result<()> {
@@ -122,6 +122,7 @@ fn configure(package: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<(
         "bucket-keeper" => bucket_keeper::config::Config::read(lookup).map(drop),
         "token-sweeper" => token_sweeper::config::Config::read(lookup).map(drop),
         "rate-aggregator" => rate_aggregator::config::Config::read(lookup).map(drop),
+        "capacity-coordinator" => capacity_coordinator::config::Config::read(lookup).map(drop),
         _ => unreachable!("{package} is no function"),
     }
 }
@@ -161,7 +162,35 @@ fn check(stack: &Stack) -> anyhow::Result<()> {
 
 #[test]
 fn functions_read_every_variable_and_documented_defaults() -> anyhow::Result<()> {
-    check(&Stack::by_default()?)
+    check(&Stack::by_default()?)?;
+    check(&Stack::new(&[COORDINATED])?)
+}
+
+#[test]
+fn the_coordinator_gets_its_tables_and_limits() -> anyhow::Result<()> {
+    let stack = Stack::new(&[
+        (
+            "CoordinatedTableArns",
+            "arn:aws:dynamodb:us-east-1:123456789012:table/orders,arn:aws:dynamodb:us-east-1:123456789012:table/users",
+        ),
+        ("MaxAnnouncedUnits", "40000"),
+        ("MaxAnnouncedUnitsPerCaller", "10000"),
+        ("AllowWarm", "true"),
+    ])?;
+    check(&stack)?;
+    let variables = stack.properties("CapacityCoordinator")?["Environment"]["Variables"].clone();
+    for (variable, expect) in [
+        (
+            "TABLES",
+            "arn:aws:dynamodb:us-east-1:123456789012:table/orders,arn:aws:dynamodb:us-east-1:123456789012:table/users",
+        ),
+        ("MAX_UNITS", "40000"),
+        ("MAX_UNITS_PER_CALLER", "10000"),
+        ("ALLOW_WARM", "true"),
+    ] {
+        assert_eq!(variables[variable], expect, "{variable}");
+    }
+    Ok(())
 }
 
 #[test]
@@ -197,12 +226,14 @@ fn every_allowed_parameter_value_works() -> anyhow::Result<()> {
     for (name, parameter) in object(stack.section("Parameters"))? {
         let listed = parameter["AllowedValues"].as_array().into_iter().flatten();
         for value in listed.chain(parameter.get("MinValue")).chain(parameter.get("MaxValue")) {
-            let stack = Stack::new(&[(name, &text(value)?)])?;
-            check(&stack)?;
-            for (id, _) in stack.all()? {
-                stack.properties(id).with_context(|| format!("{id} with {name}={value}"))?;
+            for with_coordinator in [&[][..], &[COORDINATED]] {
+                let stack = Stack::new(&[with_coordinator, &[(name, &text(value)?)]].concat())?;
+                check(&stack)?;
+                for (id, _) in stack.all()? {
+                    stack.properties(id).with_context(|| format!("{id} with {name}={value}"))?;
+                }
+                stack.outputs().with_context(|| format!("{name}={value}"))?;
             }
-            stack.outputs().with_context(|| format!("{name}={value}"))?;
             ends += 1;
         }
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tidegate_aws::schema::{self, system};
 use tidegate_domain::bucket::{BucketKey, Entity, Namespace, Resource, Shard};
 
-use crate::stack::Stack;
+use crate::stack::{COORDINATED, Stack};
 
 /// A value of a policy as a list.
 fn all(value: &Value) -> Vec<String> {
@@ -22,22 +22,33 @@ fn statement(stack: &Stack, role: &str, sid: &str) -> anyhow::Result<Value> {
     statements.iter().find(|statement| statement["Sid"] == sid).cloned().with_context(|| sid.to_owned())
 }
 
-/// A wildcard is for what is below a name that is exact: a prefix's files, EMR's clusters, stored failures.
+/// AWS lets no policy limit these to a resource.
+const WITHOUT_RESOURCE: [&str; 3] = [
+    "application-autoscaling:DescribeScalableTargets",
+    "application-autoscaling:DescribeScalingPolicies",
+    "cloudwatch:GetMetricData",
+];
+
+/// A wildcard is for what is below a name that is exact: a prefix's files, EMR's clusters, stored failures, scalable
+/// targets.
 #[test]
 fn roles_name_actions_and_resources() -> anyhow::Result<()> {
-    let stack =
-        Stack::new(&[("ReconcileEmr", "true"), ("PermissionsBoundaryArn", "arn:aws:iam::123456789012:policy/b")])?;
+    let boundary = ("PermissionsBoundaryArn", "arn:aws:iam::123456789012:policy/b");
+    let stack = Stack::new(&[("ReconcileEmr", "true"), boundary, COORDINATED])?;
     for (id, role) in stack.resources("AWS::IAM::Role")? {
         assert_eq!(role["PermissionsBoundary"], "arn:aws:iam::123456789012:policy/b", "{id}");
         let statements = role["Policies"][0]["PolicyDocument"]["Statement"].as_array().context("statements")?;
         for statement in statements {
-            for action in all(&statement["Action"]) {
+            let actions = all(&statement["Action"]);
+            for action in &actions {
                 assert!(!action.contains('*'), "{id}: {action}");
             }
+            let can_name_none = actions.iter().all(|action| WITHOUT_RESOURCE.contains(&action.as_str()));
             for resource in all(&statement["Resource"]) {
-                let may_end_open =
-                    [":cluster/*", "/rates/*", "/aws/lambda/*"].iter().any(|end| resource.ends_with(end));
-                assert!(!resource.contains('*') || may_end_open, "{id}: {resource}");
+                let may_end_open = [":cluster/*", "/rates/*", "/aws/lambda/*", ":scalable-target/*"]
+                    .iter()
+                    .any(|end| resource.ends_with(end));
+                assert!(!resource.contains('*') || may_end_open || can_name_none, "{id}: {resource}");
             }
         }
     }
@@ -62,6 +73,56 @@ fn the_aggregator_writes_summaries_only() -> anyhow::Result<()> {
     };
     check("false", "arn:aws:s3:::shared/rates/summary.json")?;
     check("true", "arn:aws:s3:::shared/rates/*/summary.json")
+}
+
+/// The function may register scalable targets of any table of the account, but only with the permission to update the
+/// table.
+#[test]
+fn the_coordinator_scales_its_tables_only() -> anyhow::Result<()> {
+    let [orders, users] =
+        ["orders", "users"].map(|table| format!("arn:aws:dynamodb:us-east-1:123456789012:table/{table}"));
+    let stack = Stack::new(&[("CoordinatedTableArns", &format!("{orders},{users}"))])?;
+    let scale = statement(&stack, "CapacityCoordinatorRole", "ScaleTables")?;
+    assert_eq!(scale["Action"], json!(["dynamodb:DescribeTable", "dynamodb:UpdateTable"]));
+    assert_eq!(scale["Resource"], json!([orders, users]));
+    let raise = statement(&stack, "CapacityCoordinatorRole", "RaiseMinimum")?;
+    let condition = &raise["Condition"]["StringEquals"];
+    assert_eq!(condition["application-autoscaling:service-namespace"], "dynamodb");
+    let dimensions = all(&condition["application-autoscaling:scalable-dimension"]);
+    let expect = ["table:Read", "table:Write", "index:Read", "index:Write"];
+    assert_eq!(dimensions, expect.map(|dimension| format!("dynamodb:{dimension}CapacityUnits")));
+    Ok(())
+}
+
+#[test]
+fn the_coordinator_keeps_its_own_table_only() -> anyhow::Result<()> {
+    let stack = Stack::new(&[COORDINATED])?;
+    let keep = statement(&stack, "CapacityCoordinatorRole", "KeepState")?;
+    assert_eq!(keep["Resource"], "arn:aws:any:us-east-1:123456789012:CapacityStateTable");
+    let role = stack.properties("CapacityCoordinatorRole")?;
+    let statements = role["Policies"][0]["PolicyDocument"]["Statement"].as_array().context("statements")?;
+    let others =
+        statements.iter().filter(|statement| !["KeepState", "ScaleTables"].iter().any(|sid| statement["Sid"] == *sid));
+    for action in others.flat_map(|statement| all(&statement["Action"])) {
+        assert!(!action.starts_with("dynamodb:"), "{action}");
+    }
+    Ok(())
+}
+
+/// A schedule that invokes a function that is not made could not be deployed.
+#[test]
+fn schedules_invoke_what_is_made() -> anyhow::Result<()> {
+    for (parameters, expect) in [(&[][..], 3), (&[COORDINATED], 4)] {
+        let stack = Stack::new(parameters)?;
+        let invoked = all(&statement(&stack, "SchedulesRole", "InvokeScheduled")?["Resource"]);
+        let mut targets = Vec::new();
+        for schedule in stack.resources("AWS::Scheduler::Schedule")?.values() {
+            targets.extend(all(&schedule["Target"]["Arn"]));
+        }
+        assert_eq!(invoked.len(), expect, "{invoked:?}");
+        assert!(targets.len() == expect && targets.iter().all(|target| invoked.contains(target)), "{targets:?}");
+    }
+    Ok(())
 }
 
 /// Whether IAM's `StringLike` matches; `*` stands for any text.

@@ -14,7 +14,7 @@ use tidegate_domain::bucket::{BucketChange, ChangeKind, Counters};
 use tidegate_tests::{rollup::captured_records, root};
 use token_sweeper::reconcile;
 
-use crate::stack::{Stack, text};
+use crate::stack::{COORDINATED, Stack, text};
 
 fn number(value: &Value) -> anyhow::Result<u64> {
     text(value)?.parse().with_context(|| value.to_string())
@@ -121,6 +121,29 @@ fn scheduled_functions_run_one_at_a_time() -> anyhow::Result<()> {
             ),
         }
     }
+    Ok(())
+}
+
+/// Without restores, minimums would stay raised. Applications wait in the function, so runs do not exclude each other.
+#[test]
+fn the_coordinator_always_restores() -> anyhow::Result<()> {
+    let stack = Stack::new(&[COORDINATED])?;
+    let schedule = stack.properties("CapacityCoordinatorSchedule")?;
+    assert_eq!((&schedule["State"], &schedule["ScheduleExpression"]), (&json!("ENABLED"), &json!("rate(1 minute)")));
+    let event: capacity_coordinator::event::Event = serde_json::from_str(&text(&schedule["Target"]["Input"])?)?;
+    assert!(matches!(event, capacity_coordinator::event::Event::Restore), "{event:?}");
+    assert!(stack.properties("CapacityCoordinator")?["ReservedConcurrentExecutions"].is_null());
+    Ok(())
+}
+
+/// The stack of an account without provisioned tables has nothing of it.
+#[test]
+fn the_coordinator_needs_a_table() -> anyhow::Result<()> {
+    let made = |stack: &Stack| -> anyhow::Result<BTreeSet<String>> {
+        Ok(stack.all()?.into_iter().map(|(id, _)| id.to_owned()).filter(|id| id.starts_with("Capacity")).collect())
+    };
+    assert_eq!(made(&Stack::by_default()?)?, BTreeSet::new());
+    assert!(made(&Stack::new(&[COORDINATED])?)?.len() >= 9);
     Ok(())
 }
 

@@ -20,6 +20,8 @@ const FOR_EACH: &str = "Fn::ForEach::";
 const NO_VALUE: &str = "AWS::NoValue";
 /// The stack's name.
 pub const NAME: &str = "teststack";
+/// Makes capacity-coordinator and what belongs to it, for one table.
+pub const COORDINATED: (&str, &str) = ("CoordinatedTableArns", "arn:aws:dynamodb:us-east-1:123456789012:table/orders");
 
 impl Stack {
     /// The stack with these parameters, and defaults for the others.
@@ -169,7 +171,17 @@ impl Stack {
 
     fn apply(&self, function: &str, argument: &Value) -> anyhow::Result<Value> {
         match function {
-            "Ref" => self.reference(argument.as_str().context("a reference")?).map(Value::String),
+            "Ref" => {
+                let name = argument.as_str().context("a reference")?;
+                let is_list = self.template["Parameters"][name]["Type"] == "CommaDelimitedList";
+                let value = self.reference(name)?;
+                Ok(if is_list { value.split(',').collect() } else { Value::String(value) })
+            }
+            "Fn::Join" => {
+                let parts = self.resolve(&argument[1])?;
+                let parts = parts.as_array().context("a list")?.iter().map(text).collect::<anyhow::Result<Vec<_>>>()?;
+                Ok(Value::String(parts.join(&text(&argument[0])?)))
+            }
             "Fn::GetAtt" => self.attribute(&text(&argument[0])?, &text(&argument[1])?).map(Value::String),
             "Fn::If" => {
                 let branch = if self.condition(&text(&argument[0])?)? { 1 } else { 2 };

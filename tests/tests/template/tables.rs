@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tidegate_aws::{table, token_tables::TokenTables};
 use tidegate_sandbox::services::Services;
 
-use crate::stack::{NAME, Stack};
+use crate::stack::{COORDINATED, NAME, Stack};
 
 /// The parts of a table that the template and `DescribeTable` both show.
 #[derive(Debug, PartialEq, Eq)]
@@ -110,10 +110,28 @@ async fn the_tables_are_those_of_the_schema() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A table of our own, whose name no client needs to know.
+#[test]
+fn the_state_of_the_coordinator_has_its_keys() -> anyhow::Result<()> {
+    let properties = Stack::new(&[COORDINATED])?.properties("CapacityStateTable")?;
+    let expect = of_template(&json!({
+        "AttributeDefinitions": [
+            {"AttributeName": "kind", "AttributeType": "S"},
+            {"AttributeName": "id", "AttributeType": "S"},
+        ],
+        "KeySchema": [{"AttributeName": "kind", "KeyType": "HASH"}, {"AttributeName": "id", "KeyType": "RANGE"}],
+        "TimeToLiveSpecification": {"AttributeName": "ttl", "Enabled": true},
+    }));
+    assert_eq!(of_template(&properties), expect);
+    assert!(properties["TableName"].is_null(), "{properties}");
+    assert_eq!(properties["BillingMode"], "PAY_PER_REQUEST");
+    Ok(())
+}
+
 /// Data outlive their stack, except for a stack whose creation failed.
 #[test]
 fn data_are_kept() -> anyhow::Result<()> {
-    let stack = Stack::new(&[("DeletionProtection", "true")])?;
+    let stack = Stack::new(&[("DeletionProtection", "true"), COORDINATED])?;
     for (id, kind) in stack.all()? {
         let resource = &stack.section("Resources")[id];
         if ["AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::S3::BucketPolicy"].contains(&kind) {
@@ -136,7 +154,7 @@ fn data_are_kept() -> anyhow::Result<()> {
 /// A protected table would survive a first deployment that fails, and its name would be taken.
 #[test]
 fn tables_are_not_protected_by_default() -> anyhow::Result<()> {
-    for (id, table) in Stack::by_default()?.resources("AWS::DynamoDB::Table")? {
+    for (id, table) in Stack::new(&[COORDINATED])?.resources("AWS::DynamoDB::Table")? {
         assert_eq!(table["DeletionProtectionEnabled"], false, "{id}");
     }
     Ok(())
