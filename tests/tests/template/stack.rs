@@ -171,17 +171,8 @@ impl Stack {
 
     fn apply(&self, function: &str, argument: &Value) -> anyhow::Result<Value> {
         match function {
-            "Ref" => {
-                let name = argument.as_str().context("a reference")?;
-                let is_list = self.template["Parameters"][name]["Type"] == "CommaDelimitedList";
-                let value = self.reference(name)?;
-                Ok(if is_list { value.split(',').collect() } else { Value::String(value) })
-            }
-            "Fn::Join" => {
-                let parts = self.resolve(&argument[1])?;
-                let parts = parts.as_array().context("a list")?.iter().map(text).collect::<anyhow::Result<Vec<_>>>()?;
-                Ok(Value::String(parts.join(&text(&argument[0])?)))
-            }
+            "Ref" => self.reference(argument.as_str().context("a reference")?).map(Value::String),
+            "Fn::Split" => Ok(text(&self.resolve(&argument[1])?)?.split(&text(&argument[0])?).collect()),
             "Fn::GetAtt" => self.attribute(&text(&argument[0])?, &text(&argument[1])?).map(Value::String),
             "Fn::If" => {
                 let branch = if self.condition(&text(&argument[0])?)? { 1 } else { 2 };
