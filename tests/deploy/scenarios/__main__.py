@@ -5,7 +5,8 @@ import signal
 import time
 from collections.abc import Callable
 
-from . import attached, first, metrics, permissions, poison, queries, rates, recovery, rollback, tokens, upgrade, usage
+from . import attached, capacity, first, metrics, permissions, poison, queries, rates, recovery, rollback, tokens, upgrade
+from . import usage
 from .account import Account
 from .schedules import Reconcile, Repair
 from .stack import Stack
@@ -30,7 +31,7 @@ def main() -> None:
     with Account() as account:
         alarms = poison.Alarms(account)
         stack = Stack(account, "prod")
-        production = PARAMETERS | {"AlarmTopicArn": alarms.topic}
+        production = PARAMETERS | capacity.PARAMETERS | {"AlarmTopicArn": alarms.topic}
         scenario("production without a topic is refused", lambda: first.refuse_without_topic(stack, PARAMETERS))
         scenario("a first deployment fails and is repeated", lambda: first.fail_and_repeat(stack, production))
         scenario("the next deployment protects the tables", lambda: first.protect(stack, production))
@@ -42,6 +43,7 @@ def main() -> None:
         scenario("schedules: the repair", repair.wait)
         scenario("schedules: the reconcile", reconcile.wait)
         scenario("rates: workers' files become a summary", lambda: rates.run(stack))
+        scenario("capacity: announced work raises a minimum until it ends", lambda: capacity.run(stack))
         scenario("queries: their fields are in the logs", lambda: queries.run(stack))
         scenario("metrics: few are published", lambda: metrics.run(stack))
         scenario("permissions: everything else is denied", lambda: permissions.run(stack))

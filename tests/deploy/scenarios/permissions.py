@@ -5,6 +5,7 @@ import json
 from botocore.exceptions import ClientError
 
 from .account import ACCOUNT
+from .capacity import DIMENSION, ORDERS
 from .stack import Stack
 
 
@@ -19,6 +20,14 @@ def run(stack: Stack) -> None:
     failures = outputs["UsageRollupFailures"].removeprefix("s3://").split("/", 1)
     failure = {"Bucket": failures[0], "Key": f"{failures[1]}permissions", "Body": b"{}"}
     take = {"TableName": tokens, "Key": token_key}
+    state = {"TableName": stack.physical("CapacityStateTable")}
+    state_key = {"kind": {"S": "announcement"}, "id": {"S": "permissions"}}
+    of_dynamodb = {"ServiceNamespace": "dynamodb"}
+    orders = of_dynamodb | {"ResourceId": f"table/{ORDERS}", "ScalableDimension": DIMENSION}
+    others = [
+        orders | {"ResourceId": f"table/{buckets}", "MinCapacity": 20},
+        orders | {"ServiceNamespace": "ecs", "ScalableDimension": "ecs:service:DesiredCount", "MinCapacity": 20},
+    ]
     allowed = [
         ("UsageRollup", "dynamodb", "update_item", snapshot),
         ("UsageRollup", "s3", "put_object", failure),
@@ -30,6 +39,10 @@ def run(stack: Stack) -> None:
         ("RateAggregator", "s3", "list_objects_v2", {"Bucket": rates, "Prefix": prefix}),
         ("RateAggregator", "s3", "put_object", {"Bucket": rates, "Key": f"{prefix}summary.json", "Body": b"{}"}),
         ("UsageRollup", "sqs", "send_message", {"QueueUrl": letters, "MessageBody": "{}"}),
+        ("CapacityCoordinator", "dynamodb", "get_item", state | {"Key": state_key}),
+        ("CapacityCoordinator", "dynamodb", "describe_table", {"TableName": ORDERS}),
+        ("CapacityCoordinator", "application-autoscaling", "register_scalable_target", orders | {"MinCapacity": 20}),
+        ("CapacityCoordinator", "application-autoscaling", "describe_scaling_policies", of_dynamodb),
     ]
     denied = [
         ("UsageRollup", "dynamodb", "delete_table", {"TableName": buckets}),
@@ -52,6 +65,13 @@ def run(stack: Stack) -> None:
         ("RateAggregator", "s3", "list_objects_v2", {"Bucket": rates, "Prefix": "elsewhere/"}),
         ("RateAggregator", "s3", "delete_object", {"Bucket": rates, "Key": f"{prefix}summary.json"}),
         ("RateAggregator", "dynamodb", "get_item", write),
+        ("CapacityCoordinator", "dynamodb", "scan", state),
+        ("CapacityCoordinator", "dynamodb", "get_item", {"TableName": ORDERS, "Key": {"id": {"S": "1"}}}),
+        ("CapacityCoordinator", "dynamodb", "delete_table", {"TableName": ORDERS}),
+        ("CapacityCoordinator", "dynamodb", "update_table", {"TableName": buckets, "DeletionProtectionEnabled": False}),
+        *(("CapacityCoordinator", "application-autoscaling", "register_scalable_target", other) for other in others),
+        ("CapacityCoordinator", "application-autoscaling", "put_scaling_policy", orders | {"PolicyName": "writes"}),
+        ("BucketRepair", "application-autoscaling", "describe_scaling_policies", of_dynamodb),
     ]
     for function, service, action, arguments in allowed:
         error = _try(stack, function, service, action, arguments)

@@ -12,6 +12,8 @@ from ministack.app import main
 from ministack.services import eventbridge, lambda_svc
 from ministack.services.cloudformation import provisioners
 
+from .scaling import Scaling
+
 HANDLERS = provisioners._RESOURCE_HANDLERS
 # While this file exists, the account has the quota of a new account.
 SMALL_QUOTA = Path(os.environ["SMALL_QUOTA"])
@@ -91,4 +93,5 @@ if __name__ == "__main__":
     accept_unknown_resources()
     refuse_second_mapping()
     refuse_reservations()
+    Scaling().serve()
     main()
