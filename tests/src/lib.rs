@@ -2,6 +2,7 @@
 
 pub mod aggregator;
 pub mod client;
+pub mod coordinator;
 pub mod fleet;
 pub mod fungible;
 pub mod keeper;

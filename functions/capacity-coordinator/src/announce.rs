@@ -78,16 +78,25 @@ impl CapacityCoordinator {
         }
         self.wait(&mut goals, time, report).await?;
         if goals.iter().all(Goal::is_met) {
-            let ready = time.now();
-            if accepted.ready.is_none() {
-                report.seconds_to_ready = Some(ready.since(accepted.since));
-                // If it was announced again or released meanwhile, the other request says when it is ready.
-                within(time.deadline, self.announcements.mark_ready(&accepted, ready)).await?;
-            }
+            self.mark_ready(&accepted, time, report).await;
         } else {
             report.counts.not_ready += 1;
         }
         Ok(self.answer(&accepted, &goals))
+    }
+
+    /// Stores that the work may start. Without this, later announcements count its consumption twice.
+    async fn mark_ready(&self, accepted: &Announcement, time: Time, report: &mut CoordinatorReport) {
+        let ready = time.now();
+        if accepted.ready.is_some() {
+            return;
+        }
+        report.seconds_to_ready = Some(ready.since(accepted.since));
+        // If it was announced again or released meanwhile, this changes nothing.
+        if let Err(error) = within(time.deadline, self.announcements.mark_ready(accepted, ready)).await {
+            tracing::warn!(id = accepted.id, error = %error, "the announcement could not be marked as ready");
+            report.counts.failed += 1;
+        }
     }
 
     /// Accepts a request, and writes the announcement unless this is a dry run. Returns it with all others.
@@ -185,7 +194,11 @@ impl CapacityCoordinator {
     async fn wait(&self, goals: &mut [Goal], time: Time, report: &mut CoordinatorReport) -> Result<(), Failure> {
         loop {
             for goal in goals.iter_mut().filter(|goal| !goal.is_met()) {
-                goal.described = self.describe(&goal.survey.target, time).await?;
+                goal.described = match self.describe(&goal.survey.target, time).await {
+                    // The last description says what is provisioned.
+                    Err(Failure::Deadline) => return Ok(()),
+                    described => described?,
+                };
                 if goal.is_met() || !goal.described.is_active {
                     goal.short_looks = 0;
                     continue;

@@ -1,0 +1,6 @@
+//! `capacity-coordinator` over a state table and a control plane: requests, overlapping processes, faults, and owners.
+
+mod announce;
+mod on_demand;
+mod overlap;
+mod restore;

@@ -1,0 +1,86 @@
+//! On-demand tables: what is missing, what it costs, and raising it.
+
+use tidegate_tests::coordinator::{invoke, prelude::*};
+
+async fn scene() -> anyhow::Result<CoordinatorScene> {
+    let scene = CoordinatorScene::new().await?;
+    scene.account().create_on_demand("customers", 12_000, 4_000);
+    scene.account().consumes("table/customers", Write, 1_000.0);
+    Ok(scene)
+}
+
+fn request(units: u64, warm: bool) -> Value {
+    announce("sale", &json!({"table": "customers", "units": units, "warm": warm}))
+}
+
+#[tokio::test]
+async fn a_warm_table_is_ready() -> anyhow::Result<()> {
+    let scene = scene().await?;
+    let answer = scene.invoke(request(3_000, false), 0).await?;
+    let target = json!({
+        "resource": "table/customers", "mode": "on-demand", "warm": 4_000, "needed": 4_000, "missing": 0,
+        "price_usd": 0.0,
+    });
+    assert_eq!((&answer["ready"], &answer["provisioned"]), (&json!(true), &Value::Null));
+    assert_eq!(answer["targets"], json!([target]));
+    // A second announcement needs more.
+    let second = announce("more", &json!({"table": "customers", "units": 1}));
+    assert_eq!(scene.invoke(second, 1).await?["targets"][0]["missing"], 1);
+    scene.restore(601).await?;
+    scene.restore(602).await?;
+    assert_eq!(scene.items().await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn missing_warm_throughput_has_a_price() -> anyhow::Result<()> {
+    let scene = scene().await?;
+    let answer = scene.invoke(request(17_000, false), 0).await?;
+    assert_eq!((&answer["ready"], &answer["retry_after_seconds"]), (&json!(false), &Value::Null));
+    let target = &answer["targets"][0];
+    assert_eq!((&target["missing"], &target["price_usd"]), (&json!(14_000), &json!(9.1)));
+    assert_eq!(scene.account().warm("table/customers", Write), Some(4_000));
+    Ok(())
+}
+
+#[tokio::test]
+async fn warm_throughput_is_raised_on_request_only() -> anyhow::Result<()> {
+    let scene = scene().await?;
+    let process = scene.process(&[("ALLOW_WARM", "true")])?;
+    scene.account().set_update_polls(3);
+    let answer = invoke(&process, request(17_000, true), 0, in_time()).await?;
+    assert_eq!((&answer["ready"], &answer["targets"][0]["warm"]), (&json!(true), &json!(18_000)), "{answer}");
+    assert_eq!(scene.account().warm("table/customers", Write), Some(18_000));
+    // It is raised once.
+    let again = invoke(&process, request(17_000, true), 1, in_time()).await?;
+    assert_eq!(again["ready"], true);
+    let calls = scene.account().take_calls();
+    assert_eq!(calls.iter().filter(|call| matches!(call, Call::UpdateTable { .. })).count(), 1, "{calls:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_slow_rise_is_waited_for() -> anyhow::Result<()> {
+    let scene = scene().await?;
+    let process = scene.process(&[("ALLOW_WARM", "true")])?;
+    scene.account().set_update_polls(1_000_000);
+    let soon = Instant::now() + Duration::from_millis(300);
+    let answer = invoke(&process, request(17_000, true), 0, soon).await?;
+    assert_eq!((&answer["ready"], &answer["retry_after_seconds"]), (&json!(false), &json!(20)), "{answer}");
+    scene.account().settle();
+    assert_eq!(invoke(&process, request(17_000, false), 20, in_time()).await?["ready"], true);
+    Ok(())
+}
+
+/// The owner changes the table to on-demand mode while its minimum is raised.
+#[tokio::test]
+async fn a_table_that_becomes_on_demand_gets_its_owners_minimum() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    scene.announce("load-42", 0).await?;
+    scene.account().create_on_demand("orders", 40_000, 40_000);
+    let answer = scene.announce("load-42", 60).await?;
+    assert_eq!((&answer["ready"], &answer["targets"][0]["mode"]), (&json!(true), &json!("on-demand")), "{answer}");
+    scene.restore(120).await?;
+    assert_eq!(scene.minimum(), Some(OWNERS));
+    Ok(())
+}
