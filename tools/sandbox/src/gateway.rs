@@ -9,7 +9,6 @@
 
 use std::{
     collections::BTreeMap,
-    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -21,7 +20,6 @@ use axum::{
     extract,
     http::{HeaderMap, Request, Response, StatusCode, header},
 };
-use futures::stream;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
@@ -30,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::loopback::LoopbackServer;
+use crate::loopback::{LoopbackServer, broken_body};
 
 /// A running gateway. It ends when it is dropped.
 #[derive(Debug)]
@@ -219,9 +217,7 @@ async fn answer(
     };
     let (status, body) = match answered {
         Ok((status, _)) if is_update && status.is_success() && shared.state().is_lost() => {
-            // A body that fails closes the connection.
-            let lost = Err::<Bytes, _>(io::Error::from(io::ErrorKind::ConnectionReset));
-            (StatusCode::OK, Body::from_stream(stream::iter([lost])))
+            (StatusCode::OK, broken_body())
         }
         Ok((status, body)) => (status, Body::from(body)),
         Err(error) => (StatusCode::BAD_GATEWAY, Body::from(format!("{error:#}"))),

@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`dynamodb`], [`queue`], [`emr`], [`s3`] | the embedded services |
+//! | [`dynamodb`], [`queue`], [`emr`], [`s3`], [`lambda`] | the embedded services |
 //! | [`capacity`] | the control plane of tables: provisioned capacity, Application Auto Scaling and CloudWatch's metrics |
 //! | [`services`] | a bucket table and a dead-letter queue, embedded or elsewhere, with their clients |
 //! | [`functions`] | the stream functions on these services |
@@ -26,6 +26,7 @@ pub mod functions;
 pub mod gate;
 pub mod gateway;
 pub mod item;
+pub mod lambda;
 pub mod loopback;
 pub mod mapping;
 pub mod peer;

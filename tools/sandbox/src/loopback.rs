@@ -1,9 +1,18 @@
 //! Servers on 127.0.0.1.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+};
 
 use anyhow::Context as _;
-use axum::{Router, extract::DefaultBodyLimit};
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::DefaultBodyLimit,
+    http::{Response, StatusCode},
+};
+use futures::stream;
 use tokio::{net::TcpListener, task::JoinSet};
 
 /// A port of 127.0.0.1 that accepts connections once it is served.
@@ -64,4 +73,20 @@ impl LoopbackServer {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
+}
+
+/// A response with this status and these headers.
+pub(crate) fn response(status: u16, headers: &[(&str, &str)], body: impl Into<Body>) -> Response<Body> {
+    let builder = Response::builder().status(status);
+    let builder = headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
+    builder.body(body.into()).unwrap_or_else(|_| {
+        let mut failed = Response::new(Body::empty());
+        *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        failed
+    })
+}
+
+/// The body of a response that is lost: it fails, which closes the connection.
+pub(crate) fn broken_body() -> Body {
+    Body::from_stream(stream::iter([Err::<Bytes, _>(io::Error::from(io::ErrorKind::ConnectionReset))]))
 }

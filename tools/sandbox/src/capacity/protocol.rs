@@ -1,13 +1,12 @@
 //! The protocols of the three services: which call a request is, and how it is answered.
 
-use std::{error::Error, fmt, io};
+use std::{error::Error, fmt};
 
 use axum::{
     body::{Body, Bytes},
     extract,
-    http::{HeaderMap, Response, StatusCode, Uri, header::CONTENT_TYPE},
+    http::{HeaderMap, Response, Uri},
 };
-use futures::stream;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
@@ -17,6 +16,7 @@ use super::{
     metrics::GetMetricData,
     scaling::{DescribeScalableTargets, DescribeScalingPolicies, Limits, RegisterScalableTarget},
 };
+use crate::loopback::{broken_body, response};
 
 /// Where CloudWatch has its operations. The others have theirs in the header `X-Amz-Target`.
 const CLOUDWATCH: &str = "/service/GraniteServiceVersion20100801/operation/";
@@ -191,23 +191,10 @@ pub(super) async fn answer(
     let (status, body) = match done {
         Ok(Outcome::Answered(Ok(body))) => (200, Body::from(body)),
         Ok(Outcome::Answered(Err(error))) => (error.status, Body::from(service.encode_error(&error))),
-        Ok(Outcome::Lost) => {
-            // A body that fails closes the connection.
-            let lost = Err::<Bytes, _>(io::Error::from(io::ErrorKind::ConnectionReset));
-            (200, Body::from_stream(stream::iter([lost])))
-        }
+        Ok(Outcome::Lost) => (200, broken_body()),
         Err(panic) => (500, Body::from(panic.to_string())),
     };
-    let response = Response::builder()
-        .status(status)
-        .header(CONTENT_TYPE, service.content_type())
-        .header("smithy-protocol", "rpc-v2-cbor")
-        .body(body);
-    response.unwrap_or_else(|_| {
-        let mut failed = Response::new(Body::empty());
-        *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-        failed
-    })
+    response(status, &[("content-type", service.content_type()), ("smithy-protocol", "rpc-v2-cbor")], body)
 }
 
 async fn handle(account: Account, service: Service, operation: String, body: Bytes) -> Outcome {

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use aws_sdk_applicationautoscaling::{
     Client as AutoScaling,
     error::ProvideErrorMetadata,
@@ -6,7 +8,7 @@ use aws_sdk_applicationautoscaling::{
 use aws_sdk_cloudwatch::{
     Client as CloudWatch,
     primitives::DateTime,
-    types::{Dimension, Metric, MetricDataQuery, MetricStat, ScanBy},
+    types::{Dimension, Metric, MetricDataQuery, MetricStat, ScanBy, builders::MetricBuilder},
 };
 use aws_sdk_dynamodb::{
     Client as DynamoDb,
@@ -22,6 +24,9 @@ use crate::faults::{FaultyHttp, sdk_config};
 
 const TABLE: &str = "table/orders";
 const INDEX: &str = "table/orders/index/by-date";
+
+/// The code and the message of an error.
+type Refusal = (String, String);
 
 struct Services {
     embedded: EmbeddedCapacity,
@@ -60,13 +65,7 @@ impl Services {
         self.dynamodb.describe_table().table_name("orders").send().await.unwrap().table.unwrap()
     }
 
-    /// The code and the message of the error, if there is one.
-    async fn register(
-        &self,
-        resource: &str,
-        minimum: Option<i32>,
-        maximum: Option<i32>,
-    ) -> Result<(), (String, String)> {
+    async fn register(&self, resource: &str, minimum: Option<i32>, maximum: Option<i32>) -> Result<(), Refusal> {
         let dimension = if resource.contains("/index/") {
             ScalableDimension::DynamoDbIndexWriteCapacityUnits
         } else {
@@ -85,26 +84,25 @@ impl Services {
         token: Option<String>,
     ) -> (Vec<ScalableTarget>, Option<String>) {
         let call = self.scaling.describe_scalable_targets().service_namespace(ServiceNamespace::Dynamodb);
-        let resources =
-            Some(resources.iter().map(ToString::to_string).collect::<Vec<_>>()).filter(|all| !all.is_empty());
-        let call = call.set_resource_ids(resources).set_max_results(max_results).set_next_token(token);
+        let resources: Vec<String> = resources.iter().map(ToString::to_string).collect();
+        let call = call.set_resource_ids((!resources.is_empty()).then_some(resources));
+        let call = call.set_max_results(max_results).set_next_token(token);
         let page = call.send().await.unwrap();
         (page.scalable_targets.unwrap(), page.next_token)
     }
 
     /// The minutes and sums of the table's writes in `minutes`, newest first.
-    async fn consumed(&self, index: Option<&str>, minutes: std::ops::Range<i64>) -> Vec<(i64, f64)> {
+    async fn consumed(&self, index: Option<&str>, minutes: Range<i64>) -> Vec<(i64, f64)> {
         let dimension = |name: &str, value: &str| Dimension::builder().name(name).value(value).build();
         let metric = Metric::builder().namespace("AWS/DynamoDB").metric_name("ConsumedWriteCapacityUnits");
         let metric = metric.dimensions(dimension("TableName", "orders"));
-        let metric = index
-            .into_iter()
-            .fold(metric, |metric, index| metric.dimensions(dimension("GlobalSecondaryIndexName", index)));
+        let index = index.map(|index| dimension("GlobalSecondaryIndexName", index));
+        let metric = index.into_iter().fold(metric, MetricBuilder::dimensions);
         let stat = MetricStat::builder().metric(metric.build()).period(60).stat("Sum").build();
         let query = MetricDataQuery::builder().id("consumed").metric_stat(stat).build();
         let call = self.metrics.get_metric_data().metric_data_queries(query);
-        let call =
-            call.start_time(DateTime::from_secs(minutes.start * 60)).end_time(DateTime::from_secs(minutes.end * 60));
+        let [from, to] = [minutes.start, minutes.end].map(|minute| DateTime::from_secs(minute * 60));
+        let call = call.start_time(from).end_time(to);
         let answer = call.scan_by(ScanBy::TimestampDescending).send().await.unwrap();
         let [result] = answer.metric_data_results.unwrap().try_into().unwrap();
         assert_eq!(result.id(), Some("consumed"));
@@ -113,7 +111,7 @@ impl Services {
     }
 }
 
-fn code_and_message(error: &impl ProvideErrorMetadata) -> (String, String) {
+fn code_and_message(error: &impl ProvideErrorMetadata) -> Refusal {
     (error.code().unwrap_or_default().to_owned(), error.message().unwrap_or_default().to_owned())
 }
 
@@ -220,8 +218,7 @@ async fn targets_are_found_by_page_and_resource() {
 
     // A page that is full at the last target is the last page.
     let (found, end) = services.targets(&["table/t07", "table/t59"], Some(2), None).await;
-    assert_eq!(found.iter().map(ScalableTarget::min_capacity).collect::<Vec<_>>(), [8, 60]);
-    assert_eq!(end, None);
+    assert_eq!((found[0].min_capacity(), found[1].min_capacity(), end), (8, 60, None));
     let (found, next) = services.targets(&["table/t07", "table/t59"], Some(1), None).await;
     assert_eq!(found[0].resource_id(), "table/t07");
     let (found, end) = services.targets(&["table/t07", "table/t59"], Some(1), next).await;
@@ -246,8 +243,8 @@ async fn a_policy_has_its_target_utilization() {
     assert_eq!(tracking.target_value.to_bits(), 70.0_f64.to_bits());
     let metric = tracking.predefined_metric_specification.unwrap().predefined_metric_type;
     assert_eq!(metric.as_str(), "DynamoDBWriteCapacityUtilization");
-    let reads = call.clone().scalable_dimension(ScalableDimension::DynamoDbTableReadCapacityUnits);
-    assert_eq!(reads.send().await.unwrap().scaling_policies.unwrap(), []);
+    let reads = call.clone().scalable_dimension(ScalableDimension::DynamoDbTableReadCapacityUnits).send();
+    assert_eq!(reads.await.unwrap().scaling_policies.unwrap(), []);
     account.delete_policy(TABLE, Write).unwrap();
     assert_eq!(call.send().await.unwrap().scaling_policies.unwrap(), []);
     assert!(account.put_policy("table/other", Write, 50.0).is_err());
@@ -268,13 +265,12 @@ async fn consumption_is_read_by_complete_minute() {
 }
 
 #[tokio::test]
-async fn metrics_that_are_not_there_are_errors() {
+async fn other_statistics_are_errors() {
     let services = Services::with_table().await;
     let stat = MetricStat::builder().metric(Metric::builder().build()).period(300).stat("Average").build();
     let query = MetricDataQuery::builder().id("consumed").metric_stat(stat).build();
-    let call = services.metrics.get_metric_data().metric_data_queries(query);
-    let call = call.start_time(DateTime::from_secs(0)).end_time(DateTime::from_secs(60));
-    let error = call.send().await.unwrap_err();
+    let call = services.metrics.get_metric_data().metric_data_queries(query).start_time(DateTime::from_secs(0));
+    let error = call.end_time(DateTime::from_secs(60)).send().await.unwrap_err();
     assert_eq!(error.code(), Some("ValidationError"), "{error:?}");
 }
 
