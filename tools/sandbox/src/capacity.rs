@@ -11,9 +11,8 @@
 //! | `control_plane` | the calls of DynamoDB |
 //! | `scaling` | scalable targets, policies, and the calls of Application Auto Scaling |
 //! | `metrics` | consumed capacity, and the call of CloudWatch |
-//! | `protocol`, `cbor` | requests, answers, errors and faults |
+//! | `protocol` | requests, answers, errors and faults |
 
-mod cbor;
 mod control_plane;
 mod metrics;
 mod protocol;

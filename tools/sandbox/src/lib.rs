@@ -15,10 +15,12 @@
 //! | [`item`] | bucket items as clients write and read them |
 //! | [`usage_totals`] | usage by snapshot, read as the clients' readers read it, and compared |
 //! | [`runtime_api`], `process` | a function's binary as Lambda runs it (`process` on Linux) |
+//! | [`moto`] | moto's server, an imitation of AWS by others |
 //! | [`peer`] | a process that answers commands, such as a client in another language |
 //! | [`loopback`] | servers on the loopback interface |
 
 pub mod capacity;
+mod cbor;
 pub mod dynamodb;
 pub mod emr;
 pub mod faults;
@@ -29,6 +31,7 @@ pub mod item;
 pub mod lambda;
 pub mod loopback;
 pub mod mapping;
+pub mod moto;
 pub mod peer;
 #[cfg(target_os = "linux")]
 pub mod process;

@@ -3,13 +3,12 @@
 //! AWS: [GetMetricData](https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_GetMetricData.html),
 //! [DynamoDB metrics](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/metrics-dimensions.html).
 
-use std::{collections::BTreeMap, convert::Infallible, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use minicbor::{Encoder, data::IanaTag, encode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tidegate_domain::throttle::CapacityKind;
 
-use super::{cbor, protocol::ServiceError};
+use super::protocol::ServiceError;
 
 /// Seconds of a minute, which is the period of these metrics.
 const MINUTE: u64 = 60;
@@ -80,10 +79,22 @@ struct Dimension {
     value: String,
 }
 
-/// The data points of a query: the first second of each minute, and its sum.
-struct MetricDataResult<'a> {
-    query: &'a MetricDataQuery,
-    points: Vec<(u64, f64)>,
+/// The answer to `GetMetricData`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct MetricData {
+    metric_data_results: Vec<MetricDataResult>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct MetricDataResult {
+    id: String,
+    label: String,
+    status_code: &'static str,
+    /// The first second of each minute.
+    timestamps: Vec<u64>,
+    values: Vec<f64>,
 }
 
 const fn yes() -> bool {
@@ -117,16 +128,11 @@ impl Metrics {
 }
 
 impl GetMetricData {
-    pub(super) fn decode(body: &[u8]) -> Result<Self, ServiceError> {
-        let request = cbor::decode_request(body).map_err(|error| invalid(error.to_string()))?;
-        serde_json::from_value(request).map_err(|error| invalid(error.to_string()))
-    }
-
     pub(super) fn queries(&self) -> usize {
         self.metric_data_queries.len()
     }
 
-    pub(super) fn answer(&self, metrics: &Metrics) -> Result<Vec<u8>, ServiceError> {
+    pub(super) fn answer(&self, metrics: &Metrics) -> Result<MetricData, ServiceError> {
         let [start, end] = [self.start_time, self.end_time].map(|time| {
             Duration::try_from_secs_f64(time).map(|time| time.as_secs()).map_err(|error| invalid(error.to_string()))
         });
@@ -145,10 +151,14 @@ impl GetMetricData {
             if self.scan_by == ScanBy::TimestampDescending {
                 points.reverse();
             }
-            results.push(MetricDataResult { query, points });
+            let (timestamps, values) = points.into_iter().unzip();
+            if query.return_data {
+                let label = query.metric_stat.metric.name.clone();
+                let status_code = "Complete";
+                results.push(MetricDataResult { id: query.id.clone(), label, status_code, timestamps, values });
+            }
         }
-        results.retain(|result| result.query.return_data);
-        encoded(&results).map_err(|error| invalid(error.to_string()))
+        Ok(MetricData { metric_data_results: results })
     }
 }
 
@@ -174,28 +184,6 @@ impl Metric {
             [None, _] => None,
         }
     }
-}
-
-fn encoded(results: &[MetricDataResult<'_>]) -> Result<Vec<u8>, encode::Error<Infallible>> {
-    let mut encoder = Encoder::new(Vec::new());
-    encoder.map(1)?.str("MetricDataResults")?.begin_array()?;
-    for MetricDataResult { query, points } in results {
-        encoder.map(5)?;
-        encoder.str("Id")?.str(&query.id)?;
-        encoder.str("Label")?.str(&query.metric_stat.metric.name)?;
-        encoder.str("StatusCode")?.str("Complete")?;
-        encoder.str("Timestamps")?.begin_array()?;
-        for (minute, _) in points {
-            encoder.tag(IanaTag::Timestamp)?.u64(*minute)?;
-        }
-        encoder.end()?.str("Values")?.begin_array()?;
-        for (_, sum) in points {
-            encoder.f64(*sum)?;
-        }
-        encoder.end()?;
-    }
-    encoder.end()?;
-    Ok(encoder.into_writer())
 }
 
 fn invalid(message: String) -> ServiceError {

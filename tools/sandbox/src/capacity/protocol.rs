@@ -8,18 +8,20 @@ use axum::{
     http::{HeaderMap, Response, Uri},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
-    Account, Call, Fault, State, cbor,
+    Account, Call, Fault, State,
     control_plane::{DescribeTable, UpdateTable},
     metrics::GetMetricData,
     scaling::{DescribeScalableTargets, DescribeScalingPolicies, Limits, RegisterScalableTarget},
 };
-use crate::loopback::{broken_body, response};
+use crate::{
+    cbor::{self, CLOUDWATCH},
+    loopback::{broken_body, response},
+};
 
-/// Where CloudWatch has its operations. The others have theirs in the header `X-Amz-Target`.
-const CLOUDWATCH: &str = "/service/GraniteServiceVersion20100801/operation/";
+/// What the header `X-Amz-Target` begins with. CloudWatch has its operations in the path instead.
 const DYNAMODB: &str = "DynamoDB_20120810.";
 const AUTO_SCALING: &str = "AnyScaleFrontendService.";
 
@@ -49,7 +51,7 @@ pub(super) struct ServiceError {
 
 /// How a request ends.
 enum Outcome {
-    Answered(Result<Vec<u8>, ServiceError>),
+    Answered(Result<Value, ServiceError>),
     /// The connection breaks.
     Lost,
 }
@@ -110,13 +112,22 @@ impl Service {
         ServiceError::new(status, kind, "Another update of the resource is pending".to_owned())
     }
 
-    fn encode_error(self, error: &ServiceError) -> Vec<u8> {
+    /// Reads the fields of a request.
+    fn read<T: DeserializeOwned>(self, body: &[u8]) -> Result<T, ServiceError> {
+        let invalid = |error: &dyn Error| ServiceError::new(400, "SerializationException", error.to_string());
         match self {
-            // Writing to memory does not fail.
-            Self::CloudWatch => cbor::encode_error(error.kind, &error.message).unwrap_or_default(),
-            Self::DynamoDb | Self::AutoScaling => {
-                json!({"__type": error.kind, "message": error.message}).to_string().into_bytes()
+            Self::CloudWatch => {
+                let request = cbor::to_json(body).map_err(|error| invalid(&error))?;
+                serde_json::from_value(request).map_err(|error| invalid(&error))
             }
+            Self::DynamoDb | Self::AutoScaling => serde_json::from_slice(body).map_err(|error| invalid(&error)),
+        }
+    }
+
+    fn encode(self, answer: &Value) -> Vec<u8> {
+        match self {
+            Self::CloudWatch => cbor::from_json(answer),
+            Self::DynamoDb | Self::AutoScaling => answer.to_string().into_bytes(),
         }
     }
 }
@@ -124,12 +135,12 @@ impl Service {
 impl Request {
     fn parse(service: Service, operation: &str, body: &[u8]) -> Result<Self, ServiceError> {
         Ok(match (service, operation) {
-            (Service::DynamoDb, "DescribeTable") => Self::DescribeTable(from_json(body)?),
-            (Service::DynamoDb, "UpdateTable") => Self::UpdateTable(from_json(body)?),
-            (Service::AutoScaling, "DescribeScalableTargets") => Self::DescribeScalableTargets(from_json(body)?),
-            (Service::AutoScaling, "RegisterScalableTarget") => Self::RegisterScalableTarget(from_json(body)?),
-            (Service::AutoScaling, "DescribeScalingPolicies") => Self::DescribeScalingPolicies(from_json(body)?),
-            (Service::CloudWatch, "GetMetricData") => Self::GetMetricData(GetMetricData::decode(body)?),
+            (Service::DynamoDb, "DescribeTable") => Self::DescribeTable(service.read(body)?),
+            (Service::DynamoDb, "UpdateTable") => Self::UpdateTable(service.read(body)?),
+            (Service::AutoScaling, "DescribeScalableTargets") => Self::DescribeScalableTargets(service.read(body)?),
+            (Service::AutoScaling, "RegisterScalableTarget") => Self::RegisterScalableTarget(service.read(body)?),
+            (Service::AutoScaling, "DescribeScalingPolicies") => Self::DescribeScalingPolicies(service.read(body)?),
+            (Service::CloudWatch, "GetMetricData") => Self::GetMetricData(service.read(body)?),
             _ => {
                 let message = format!("The embedded services have no operation {operation}");
                 return Err(ServiceError::new(400, "UnknownOperationException", message));
@@ -155,7 +166,7 @@ impl Request {
         })
     }
 
-    fn perform(&self, state: &mut State) -> Result<Vec<u8>, ServiceError> {
+    fn perform(&self, state: &mut State) -> Result<Value, ServiceError> {
         let State { tables, targets, metrics, .. } = state;
         match self {
             Self::DescribeTable(request) => to_json(&request.answer(tables)?),
@@ -167,7 +178,7 @@ impl Request {
                 to_json(&json!({}))
             }
             Self::DescribeScalingPolicies(request) => to_json(&request.answer(targets)?),
-            Self::GetMetricData(request) => request.answer(metrics),
+            Self::GetMetricData(request) => to_json(&request.answer(metrics)?),
         }
     }
 }
@@ -189,8 +200,11 @@ pub(super) async fn answer(
     // A call that is held takes effect even if its client has hung up, so it needs a task of its own.
     let done = tokio::spawn(handle(account, service, operation.to_owned(), body)).await;
     let (status, body) = match done {
-        Ok(Outcome::Answered(Ok(body))) => (200, Body::from(body)),
-        Ok(Outcome::Answered(Err(error))) => (error.status, Body::from(service.encode_error(&error))),
+        Ok(Outcome::Answered(Ok(answer))) => (200, Body::from(service.encode(&answer))),
+        Ok(Outcome::Answered(Err(error))) => {
+            let answer = json!({"__type": error.kind, "message": error.message});
+            (error.status, Body::from(service.encode(&answer)))
+        }
         Ok(Outcome::Lost) => (200, broken_body()),
         Err(panic) => (500, Body::from(panic.to_string())),
     };
@@ -222,10 +236,6 @@ async fn handle(account: Account, service: Service, operation: String, body: Byt
     }
 }
 
-fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ServiceError> {
-    serde_json::from_slice(body).map_err(|error| ServiceError::new(400, "SerializationException", error.to_string()))
-}
-
-fn to_json(answer: &impl Serialize) -> Result<Vec<u8>, ServiceError> {
-    serde_json::to_vec(answer).map_err(|error| ServiceError::new(500, "SerializationException", error.to_string()))
+fn to_json(answer: &impl Serialize) -> Result<Value, ServiceError> {
+    serde_json::to_value(answer).map_err(|error| ServiceError::new(500, "SerializationException", error.to_string()))
 }
