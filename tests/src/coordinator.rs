@@ -126,12 +126,17 @@ fn process(
     http: &FaultyHttp,
     variables: &[(&str, &str)],
 ) -> anyhow::Result<CapacityCoordinator> {
+    let mut services = Services::new(&sdk_config(control_plane.endpoint(), FaultyHttp::undisturbed()));
+    services.state = client::dynamodb(&sdk_config(dynamodb.endpoint(), http.clone()));
+    process_on(&services, variables)
+}
+
+/// A process of the function on these services, with these variables beside the tables' names.
+pub fn process_on(services: &Services, variables: &[(&str, &str)]) -> anyhow::Result<CapacityCoordinator> {
     let known = [("STATE_TABLE", STATE_TABLE), ("TABLES", "orders,customers,gone")];
     let all: Vec<_> = known.iter().chain(variables).collect();
     let config = Config::read(|name| all.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))?;
-    let mut services = Services::new(&sdk_config(control_plane.endpoint(), FaultyHttp::undisturbed()));
-    services.state = client::dynamodb(&sdk_config(dynamodb.endpoint(), http.clone()));
-    Ok(CapacityCoordinator::new(config, &services).polling_every(POLL))
+    Ok(CapacityCoordinator::new(config, services).polling_every(POLL))
 }
 
 /// Invokes a process so many seconds after the start. The answer is JSON, as Lambda returns it.
@@ -142,6 +147,16 @@ pub async fn invoke(
     deadline: Instant,
 ) -> Result<Value, Failure> {
     let now = EpochMillis::EPOCH.after(Duration::from_millis((START + second * 1_000).unsigned_abs()));
+    invoke_at(coordinator, event, now, deadline).await
+}
+
+/// Invokes a process at the moment `now`.
+pub async fn invoke_at(
+    coordinator: &CapacityCoordinator,
+    event: Value,
+    now: EpochMillis,
+    deadline: Instant,
+) -> Result<Value, Failure> {
     let mut report = CoordinatorReport::default();
     let answer: Answer = Box::pin(coordinator.handle(Event::try_from(event)?, now, deadline, &mut report)).await?;
     Ok(serde_json::to_value(answer).unwrap_or_default())

@@ -44,6 +44,8 @@ struct Goal {
     described: Described,
     /// How often in a row the table was active and had too little.
     short_looks: u32,
+    /// Whether this invocation has raised the warm throughput. A description may not show it yet.
+    is_warming: bool,
 }
 
 impl CapacityCoordinator {
@@ -173,7 +175,7 @@ impl CapacityCoordinator {
             }
         }
         let described = survey.described;
-        Ok(Goal { survey, wanted, demand: needed, scalable, described, short_looks: 0 })
+        Ok(Goal { survey, wanted, demand: needed, scalable, described, short_looks: 0, is_warming: false })
     }
 
     /// Raises the warm throughputs that are too low.
@@ -184,7 +186,7 @@ impl CapacityCoordinator {
                 within(time.deadline, self.tables.raise_warm(target, goal.wanted)).await?;
                 tracing::info!(%target, to = goal.wanted.get(), "raised the warm throughput");
                 report.counts.warmed += 1;
-                goal.described = self.describe(target, time).await?;
+                goal.is_warming = true;
             }
         }
         Ok(())
@@ -278,7 +280,7 @@ impl Goal {
         !self.is_met()
             && match self.described.mode {
                 Mode::Provisioned { .. } => true,
-                Mode::OnDemand { warm } => warm.is_rising,
+                Mode::OnDemand { warm } => warm.is_rising || self.is_warming,
             }
     }
 }
