@@ -30,7 +30,7 @@ enum Job {
     Restore,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Action {
     Start(Job),
     Step(usize),
