@@ -11,7 +11,6 @@
 //! | [`simulation`] | [`simulation::run`]: a scenario and a seed become a [`simulation::FleetTrace`] |
 //! | [`figures`] | [`figures::Figures`]: time to settle, overshoot, fairness, utilisation |
 //! | [`comparison`] | [`comparison::CaseFigures`]: a scenario with many seeds, and what it must reach |
-//! | [`random`] | random numbers that a seed repeats |
 //!
 //! # What Python workers do
 //!
@@ -67,7 +66,6 @@ pub(crate) mod comparison;
 pub(crate) mod figures;
 mod leasing;
 pub(crate) mod python;
-mod random;
 pub(crate) mod scenario;
 pub(crate) mod simulation;
 mod store;

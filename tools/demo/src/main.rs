@@ -8,7 +8,7 @@
 //! | `costs` | what `bucket-keeper` saves and costs, load by load |
 //! | `tokens` | clients that start resources, with `token-sweeper` and without it |
 //! | `rates`, `fleet` | simulated workers and `rate-aggregator`: AWS's rule and leases against the cap |
-//! | `clock`, `print`, `exact_bucket` | what the demonstrations share |
+//! | `clock`, `print`, `random`, `exact_bucket` | what the demonstrations share |
 
 mod client;
 mod clock;
@@ -17,6 +17,7 @@ mod exact_bucket;
 mod fleet;
 mod keeper;
 mod print;
+mod random;
 mod rates;
 mod rollup;
 #[cfg(test)]

@@ -6,11 +6,11 @@ use super::{
     aggregator::Aggregation,
     figures::Figures,
     python::Rule,
-    random::SeededRandom,
     scenario::{self, Fleet, Goal, NetworkConditions, Scenario},
     simulation::{self, FleetTrace},
     store::StoredFile,
 };
+use crate::random::SeededRandom;
 
 /// A scenario of [`scenario::all`], and who plays it.
 #[derive(Clone, Debug)]

@@ -11,12 +11,14 @@ use tidegate_domain::{
 use super::{
     aggregator::{Aggregation, Aggregator, Publication},
     leasing::reads,
-    random::SeededRandom,
     scenario::{Member, Scenario},
     store::{Store, WorkerFile},
     worker::{Control, Worker},
 };
-use crate::clock::{Agenda, START};
+use crate::{
+    clock::{Agenda, START},
+    random::SeededRandom,
+};
 
 /// The aggregator's SDK makes up to three attempts, a second after each other.
 const ATTEMPTS: u64 = 3;

@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats: the simulation's only ones.
+//! Random numbers that a seed repeats, for the simulations of fleets and of tables.
 
 use std::{ops::Range, time::Duration};
 
