@@ -8,6 +8,7 @@
 //! | `costs` | what `bucket-keeper` saves and costs, load by load |
 //! | `tokens` | clients that start resources, with `token-sweeper` and without it |
 //! | `rates`, `fleet` | simulated workers and `rate-aggregator`: AWS's rule and leases against the cap |
+//! | `spikes` | a table under the eight designs of AWS's article on traffic spikes, one of them the capacity coordinator |
 //! | `clock`, `print`, `random`, `exact_bucket` | what the demonstrations share |
 
 mod client;
@@ -20,6 +21,7 @@ mod print;
 mod random;
 mod rates;
 mod rollup;
+mod spikes;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -64,6 +66,8 @@ enum Command {
     Tokens(tokens::Options),
     /// Shows fleets of workers at the rate aggregator, under AWS's rule and with leases, in simulated time: drawn, and in figures
     Rates(rates::Options),
+    /// Shows when the capacity coordinator helps: a simulated table under eight designs for a traffic spike, drawn and in figures
+    Spikes(spikes::Options),
 }
 
 #[derive(Debug, clap::Args)]
@@ -119,6 +123,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::KeeperCosts(options)) => costs::demonstrate(options),
         Some(Command::Tokens(options)) => Box::pin(tokens::demonstrate(&options)).await,
         Some(Command::Rates(options)) => rates::demonstrate(&options),
+        Some(Command::Spikes(options)) => Ok(spikes::demonstrate(&options)),
         None => roll_up(cli.rollup, cli.place).await,
     }
 }

@@ -80,7 +80,8 @@ pub(crate) fn sparkline(series: &[i64], top: i64) -> String {
     lowest.map(|value| if *value <= 0 { ' ' } else { block(*value, top) }).collect()
 }
 
-fn block(value: i64, top: i64) -> char {
+/// The block for a positive number, of which `top` is the full one.
+pub(crate) fn block(value: i64, top: i64) -> char {
     let top = top.max(1);
     let place = value.min(top) * EIGHT / top;
     BLOCKS[usize::try_from(place).unwrap_or(0).min(BLOCKS.len() - 1)]

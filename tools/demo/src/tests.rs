@@ -12,6 +12,10 @@ use crate::{
     print::Outcome,
     rates,
     rollup::{self, RollupRun},
+    spikes::{
+        self, SpikesRun,
+        simulation::{DesignRun, ThrottledSpan},
+    },
     tokens,
 };
 
@@ -219,6 +223,58 @@ fn a_seed_repeats_every_scenario_and_network() -> anyhow::Result<()> {
 fn an_unusable_rate_is_rejected() {
     let error = rates::run(&rates::Options { cap: 0.5, ..RATES }).map(drop).unwrap_err();
     assert!(error.to_string().starts_with("0.5 "), "{error}");
+}
+
+/// Changes the span of throttled requests.
+fn respan(run: &mut DesignRun, change: fn(&mut ThrottledSpan)) {
+    run.throttled.iter_mut().for_each(change);
+}
+
+const SPIKES: spikes::Options = spikes::Options { seed: 1, seeds: 3, minutes: 100, warm: 4_000 };
+
+#[test]
+fn the_model_reproduces_the_article() {
+    let run = spikes::run(&SPIKES);
+    check_passed(&run.outcome(), "REPRODUCED, with 3 seeds: with 70 %, throttles begin 24", &run.table());
+
+    let check = |design: &str, falsify: fn(&mut DesignRun), expect: &str| {
+        let falsified = falsified(&run, |SpikesRun { runs, .. }| {
+            falsify(runs.iter_mut().rfind(|run| run.design.name == design).unwrap());
+        });
+        check_failed(&falsified.outcome(), 1, &format!("seed 3, {design}: {expect}"), "NOT REPRODUCED");
+    };
+
+    check("auto scaling, 70 %", |run| run.throttled = None, "no request is throttled");
+    check("auto scaling, 70 %", |run| respan(run, |span| span.first += 60), "throttles begin 3");
+    check("auto scaling, 70 %", |run| respan(run, |span| span.first -= 70), "throttles begin 17");
+    check(
+        "auto scaling, 70 %",
+        |run| respan(run, |span| span.capacity_after = 24_999),
+        "throttles end at a capacity of",
+    );
+    check(
+        "auto scaling, 70 %",
+        |run| respan(run, |span| span.capacity_after = 27_001),
+        "throttles end at a capacity of",
+    );
+    check("self-throttling", |run| run.highest = Some(21_001), "the highest capacity is 21001");
+    check("self-throttling", |run| run.highest = Some(18_999), "the highest capacity is 18999");
+    for design in ["auto scaling, 60 %", "slow start", "schedule", "coordinator"] {
+        check(design, |run| run.minutes[700].throttled = 1, "1 requests are throttled");
+    }
+}
+
+#[test]
+fn a_seed_repeats_every_design() {
+    let run = spikes::run(&SPIKES);
+    let (table, drawings) = (run.table(), run.drawings(100));
+    let again = spikes::run(&SPIKES);
+    assert_eq!((again.table(), again.drawings(100)), (table.clone(), drawings.clone()));
+    assert_ne!(spikes::run(&spikes::Options { seed: 2, ..SPIKES }).table(), table);
+    for DesignRun { design, .. } in &run.runs[..8] {
+        assert_eq!(table.matches(&format!("│ {} ", design.name)).count(), 1, "{table}");
+        assert_eq!(drawings.matches(&format!("{}: {}", design.name, design.summary)).count(), 1, "{drawings}");
+    }
 }
 
 /// Rust clients, and real Python clients of two versions where they are installed, are counted to the last token.
