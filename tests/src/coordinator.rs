@@ -1,6 +1,6 @@
 //! `capacity-coordinator` on an embedded state table and an embedded control plane of tables.
 
-use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::ProvisionedThroughput;
 use capacity_coordinator::{
     CapacityCoordinator, Services, answer::Answer, config::Config, event::Event, failure::Failure,
     report::CoordinatorReport,
@@ -83,9 +83,12 @@ impl CoordinatorScene {
         self.control_plane.account()
     }
 
-    /// A client of the table's owner.
-    pub fn owner(&self) -> Client {
-        client::dynamodb(&sdk_config(self.control_plane.endpoint(), FaultyHttp::undisturbed()))
+    /// Changes the provisioned capacity as the owner does.
+    pub async fn update_writes(&self, units: i64) -> anyhow::Result<()> {
+        let client = client::dynamodb(&sdk_config(self.control_plane.endpoint(), FaultyHttp::undisturbed()));
+        let throughput = ProvisionedThroughput::builder().read_capacity_units(100).write_capacity_units(units);
+        client.update_table().table_name("orders").provisioned_throughput(throughput.build()?).send().await?;
+        Ok(())
     }
 
     /// Another process of the function, with these variables beside the tables' names, and a connection without faults.

@@ -1,51 +1,24 @@
 //! Accepts an announcement, has the minimum raised, and waits for the capacity.
 
-use std::time::Duration;
-
 use tidegate_aws::{
     announcements::{StoredTarget, TargetRecord, TargetWrite, WriteOutcome},
-    concurrent::within,
-    table_capacity::{Described, Mode, Warm},
+    concurrent::{Backoff, within},
 };
 use tidegate_domain::capacity::{
-    Capacity, ScalableTarget,
-    announcement::{Announcement, Demand, Measured, accept, demand},
+    announcement::{Announcement, Demand, Measured, Request, accept, demand},
     minimum::plan,
-    warm,
 };
-use tokio::time::{Instant, sleep};
 
 use crate::{
-    CapacityCoordinator,
-    answer::{AnnounceAnswer, TargetAnswer, seconds},
-    event::Announce,
-    failure::Failure,
-    report::CoordinatorReport,
-    target::Survey,
-    time::Time,
+    CapacityCoordinator, answer::AnnounceAnswer, event::Announce, failure::Failure, goal::Goal,
+    report::CoordinatorReport, target::Survey, time::Time,
 };
 
-/// How often a race may be lost.
-const ATTEMPTS: usize = 50;
-
-/// When to announce again.
-const RETRY_AFTER: Duration = Duration::from_secs(20);
-
-/// How often a table may be active with too little capacity before its minimum is set once more.
-const SHORT_LOOKS: u32 = 5;
-
-/// A target of an accepted announcement, and what it must have.
-struct Goal {
-    survey: Survey,
-    /// The capacity to wait for.
-    wanted: Capacity,
-    demand: Demand,
-    scalable: Option<ScalableTarget>,
-    described: Described,
-    /// How often in a row the table was active and had too little.
-    short_looks: u32,
-    /// Whether this invocation has raised the warm throughput. A description may not show it yet.
-    is_warming: bool,
+/// An announcement that was accepted.
+struct Accepted {
+    announcement: Announcement,
+    /// All other stored ones.
+    others: Vec<Announcement>,
 }
 
 impl CapacityCoordinator {
@@ -64,53 +37,95 @@ impl CapacityCoordinator {
             self.check(target)?;
             surveys.push(self.survey(target.clone(), time).await?);
         }
-        let announce = Announce { request, warm };
-        let (accepted, stored) = self.accept(&announce, &surveys, time, report).await?;
-        let mut goals = Vec::new();
-        for survey in surveys {
-            goals.push(self.goal(survey, &accepted, &stored, time, report).await?);
-        }
+        let accepted = self.accept_request(request, &surveys, time, report).await?;
         if self.config.dry_run {
             report.counts.dry_run += 1;
-            return Ok(self.answer(&accepted, &goals));
+            let goals = self.planned(surveys, &accepted, time).await?;
+            return Ok(self.answer(&accepted.announcement, &goals));
         }
         report.counts.announced += 1;
+        let announcement = accepted.announcement.clone();
+        let in_force = |source| Failure::InForce {
+            id: announcement.id.clone(),
+            until: announcement.until,
+            source: Box::new(source),
+        };
+        Box::pin(self.carry_out(surveys, accepted, warm, time, report)).await.map_err(in_force)
+    }
+
+    /// Settles the targets of an announcement, and waits for their capacity.
+    async fn carry_out(
+        &self,
+        surveys: Vec<Survey>,
+        accepted: Accepted,
+        warm: bool,
+        time: Time,
+        report: &mut CoordinatorReport,
+    ) -> Result<AnnounceAnswer, Failure> {
+        let mut goals = Vec::new();
+        for survey in surveys {
+            let mut goal = Goal::new(survey, accepted.demand(&goals, time));
+            if goal.scalable.is_some() {
+                let settled = self.settle(&goal.target, None, false, time).await?;
+                report.counts += &settled.counts;
+                goal.demand = settled.demand.unwrap_or(goal.demand);
+                if let Some((minimum, found)) = settled.minimum {
+                    (goal.wanted, goal.scalable) = (minimum, Some(found));
+                }
+            }
+            goals.push(goal);
+        }
         if warm {
             self.warm(&mut goals, time, report).await?;
         }
         self.wait(&mut goals, time, report).await?;
         if goals.iter().all(Goal::is_met) {
-            self.mark_ready(&accepted, time, report).await;
+            self.mark_ready(&accepted.announcement, time, report).await;
         } else {
             report.counts.not_ready += 1;
         }
-        Ok(self.answer(&accepted, &goals))
+        Ok(self.answer(&accepted.announcement, &goals))
     }
 
-    /// Stores that the work may start. Without this, later announcements count its consumption twice.
-    async fn mark_ready(&self, accepted: &Announcement, time: Time, report: &mut CoordinatorReport) {
+    /// Returns what a dry run would do.
+    async fn planned(&self, surveys: Vec<Survey>, accepted: &Accepted, time: Time) -> Result<Vec<Goal>, Failure> {
+        let mut goals = Vec::new();
+        for survey in surveys {
+            let mut goal = Goal::new(survey, accepted.demand(&goals, time));
+            let seen = within(time.deadline, self.announcements.find_target(&goal.target)).await?;
+            let minimum = seen.and_then(|seen| seen.record.minimum);
+            let planned = plan(minimum.as_ref(), goal.scalable.as_ref(), Some(goal.demand), false, time.now());
+            goal.wanted = planned.record.map_or(goal.wanted, |record| record.planned);
+            goals.push(goal);
+        }
+        Ok(goals)
+    }
+
+    /// Stores when the capacity was there.
+    async fn mark_ready(&self, announcement: &Announcement, time: Time, report: &mut CoordinatorReport) {
         let ready = time.now();
-        if accepted.ready.is_some() {
+        if announcement.ready.is_some() {
             return;
         }
-        report.seconds_to_ready = Some(ready.since(accepted.since));
+        report.seconds_to_ready = Some(ready.since(announcement.since));
         // If it was announced again or released meanwhile, this changes nothing.
-        if let Err(error) = within(time.deadline, self.announcements.mark_ready(accepted, ready)).await {
-            tracing::warn!(id = accepted.id, error = %error, "the announcement could not be marked as ready");
+        if let Err(error) = within(time.deadline, self.announcements.mark_ready(announcement, ready)).await {
+            tracing::warn!(id = announcement.id, %error, "the announcement could not be marked as ready");
             report.counts.failed += 1;
         }
     }
 
-    /// Accepts a request, and writes the announcement unless this is a dry run. Returns it with all others.
-    async fn accept(
+    /// Accepts a request, and writes the announcement unless this is a dry run.
+    async fn accept_request(
         &self,
-        Announce { request, .. }: &Announce,
+        request: Request,
         surveys: &[Survey],
         time: Time,
         report: &mut CoordinatorReport,
-    ) -> Result<(Announcement, Vec<Announcement>), Failure> {
+    ) -> Result<Accepted, Failure> {
         let measured: Vec<Measured> = surveys.iter().map(Survey::measured).collect();
-        for _ in 0..ATTEMPTS {
+        let mut backoff = Backoff::default();
+        loop {
             let now = time.now();
             // The records are read before the announcements.
             let mut seen = Vec::new();
@@ -118,20 +133,23 @@ impl CapacityCoordinator {
                 seen.push(within(time.deadline, self.announcements.find_target(target)).await?);
             }
             let stored = within(time.deadline, self.announcements.all()).await?;
-            let accepted = accept(request.clone(), &measured, &stored, &self.config.limits, now)?;
-            let others = stored.into_iter().filter(|stored| stored.id != accepted.id).collect();
-            if self.config.dry_run || self.write(&accepted, surveys, &seen, time).await? {
-                return Ok((accepted, others));
+            let limits = &self.config.limits;
+            let announcement = accept(request.clone(), &measured, &stored, limits, time.invoked(), now)?;
+            let (same, others): (Vec<_>, _) = stored.into_iter().partition(|stored| stored.id == announcement.id);
+            let accepted = Accepted { announcement, others };
+            if self.config.dry_run || self.write(&accepted, same.first(), surveys, &seen, time).await? {
+                return Ok(accepted);
             }
             report.counts.races_lost += 1;
+            backoff.wait().await;
         }
-        Err(Failure::Busy(surveys[0].target.clone()))
     }
 
     /// Writes an announcement with new versions of its targets' records. Returns whether it did.
     async fn write(
         &self,
-        accepted: &Announcement,
+        Accepted { announcement, .. }: &Accepted,
+        same: Option<&Announcement>,
         surveys: &[Survey],
         seen: &[Option<StoredTarget>],
         time: Time,
@@ -144,143 +162,16 @@ impl CapacityCoordinator {
         let records: Vec<_> = surveys.iter().zip(seen).map(record).collect();
         let writes = records.iter().zip(seen).map(|(record, seen)| TargetWrite { seen: seen.as_ref(), record });
         let writes: Vec<_> = writes.collect();
-        let written = within(time.deadline, self.announcements.announce(accepted, &writes, time.now())).await?;
-        Ok(written == WriteOutcome::Written)
-    }
-
-    /// Settles a target. Returns what it must have.
-    async fn goal(
-        &self,
-        survey: Survey,
-        accepted: &Announcement,
-        others: &[Announcement],
-        time: Time,
-        report: &mut CoordinatorReport,
-    ) -> Result<Goal, Failure> {
-        let now = time.now();
-        let all = others.iter().chain([accepted]);
-        let mut needed = demand(all, &survey.target, now).unwrap_or(Demand::NONE);
-        let (mut wanted, mut scalable) = (needed.total(), survey.scalable);
-        if self.config.dry_run {
-            let seen = within(time.deadline, self.announcements.find_target(&survey.target)).await?;
-            let minimum = seen.and_then(|seen| seen.record.minimum);
-            let planned = plan(minimum.as_ref(), scalable.as_ref(), Some(needed), false, now);
-            wanted = planned.record.map_or(wanted, |record| record.planned);
-        } else if scalable.is_some() {
-            let settled = self.settle(&survey.target, false, time).await?;
-            report.counts += &settled.counts;
-            needed = settled.demand.unwrap_or(needed);
-            if let Some((minimum, found)) = settled.minimum {
-                (wanted, scalable) = (minimum, Some(found));
-            }
-        }
-        let described = survey.described;
-        Ok(Goal { survey, wanted, demand: needed, scalable, described, short_looks: 0, is_warming: false })
-    }
-
-    /// Raises the warm throughputs that are too low.
-    async fn warm(&self, goals: &mut [Goal], time: Time, report: &mut CoordinatorReport) -> Result<(), Failure> {
-        for goal in goals.iter_mut().filter(|goal| !goal.is_met()) {
-            if let Mode::OnDemand { warm: Warm { is_rising: false, .. } } = goal.described.mode {
-                let target = &goal.survey.target;
-                within(time.deadline, self.tables.raise_warm(target, goal.wanted)).await?;
-                tracing::info!(%target, to = goal.wanted.get(), "raised the warm throughput");
-                report.counts.warmed += 1;
-                goal.is_warming = true;
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks at the tables until they have the capacity, or there is no time left.
-    async fn wait(&self, goals: &mut [Goal], time: Time, report: &mut CoordinatorReport) -> Result<(), Failure> {
-        loop {
-            for goal in goals.iter_mut().filter(|goal| !goal.is_met()) {
-                goal.described = match self.describe(&goal.survey.target, time).await {
-                    // The last description says what is provisioned.
-                    Err(Failure::Deadline) => return Ok(()),
-                    described => described?,
-                };
-                if goal.is_met() || !goal.described.is_active {
-                    goal.short_looks = 0;
-                    continue;
-                }
-                goal.short_looks += 1;
-                if goal.scalable.is_some() && goal.short_looks.is_multiple_of(SHORT_LOOKS) {
-                    let settled = self.settle(&goal.survey.target, true, time).await?;
-                    report.counts += &settled.counts;
-                }
-            }
-            let is_time_over = Instant::now() + self.poll >= time.deadline;
-            if is_time_over || !goals.iter().any(Goal::can_wait) {
-                return Ok(());
-            }
-            sleep(self.poll).await;
-        }
-    }
-
-    fn answer(&self, accepted: &Announcement, goals: &[Goal]) -> AnnounceAnswer {
-        let provisioned = goals.first().and_then(|goal| match goal.described.mode {
-            Mode::Provisioned { units } => Some(units.get()),
-            Mode::OnDemand { .. } => None,
-        });
-        let can_wait = goals.iter().any(Goal::can_wait) && !self.config.dry_run;
-        AnnounceAnswer {
-            id: accepted.id.clone(),
-            ready: goals.iter().all(Goal::is_met),
-            provisioned,
-            until: seconds(accepted.until),
-            retry_after_seconds: can_wait.then_some(RETRY_AFTER.as_secs()),
-            dry_run: self.config.dry_run,
-            targets: goals.iter().map(|goal| self.target_answer(goal)).collect(),
-        }
-    }
-
-    fn target_answer(&self, goal: &Goal) -> TargetAnswer {
-        let resource = goal.survey.target.resource();
-        let Demand { other, announced } = goal.demand;
-        match (goal.described.mode, goal.scalable) {
-            (Mode::Provisioned { units }, Some(scalable)) => {
-                let unlimited = ScalableTarget { maximum: Capacity::new(u64::MAX), ..scalable };
-                TargetAnswer::Provisioned {
-                    resource,
-                    minimum: goal.wanted.get(),
-                    provisioned: units.get(),
-                    needed: scalable.needed(other, announced).get(),
-                    maximum: scalable.maximum.get(),
-                    limited_by_maximum: unlimited.needed(other, announced) > scalable.maximum,
-                }
-            }
-            (mode, _) => {
-                let units = match mode {
-                    Mode::OnDemand { warm } => warm.units,
-                    Mode::Provisioned { units } => units,
-                };
-                let missing = warm::missing(units, goal.demand);
-                let billionths = self.config.warm_prices.of(missing, goal.survey.target.kind);
-                #[expect(clippy::cast_precision_loss, reason = "a price is far below 2^53 billionths")]
-                let price_usd = billionths as f64 / 1e9;
-                let needed = goal.demand.total().get();
-                TargetAnswer::OnDemand { resource, warm: units.get(), needed, missing: missing.get(), price_usd }
-            }
-        }
+        let written = self.announcements.announce(same, announcement, &writes, time.now());
+        Ok(within(time.deadline, written).await? == WriteOutcome::Written)
     }
 }
 
-impl Goal {
-    fn is_met(&self) -> bool {
-        match self.described.mode {
-            Mode::Provisioned { units } => units >= self.wanted,
-            Mode::OnDemand { warm } => warm.units >= self.wanted,
-        }
-    }
-
-    /// Whether it is not met, and will be.
-    fn can_wait(&self) -> bool {
-        !self.is_met()
-            && match self.described.mode {
-                Mode::Provisioned { .. } => true,
-                Mode::OnDemand { warm } => warm.is_rising || self.is_warming,
-            }
+impl Accepted {
+    /// Returns what all announcements need of the target that follows `goals`.
+    fn demand(&self, goals: &[Goal], time: Time) -> Demand {
+        let all = self.others.iter().chain([&self.announcement]);
+        let target = self.announcement.needs.get(goals.len()).map(|need| &need.target);
+        target.and_then(|target| demand(all, target, time.now())).unwrap_or(Demand::NONE)
     }
 }

@@ -4,7 +4,10 @@ use tidegate_aws::{
     error::{CallError, StoreError, causes},
     table_capacity::DescribeError,
 };
-use tidegate_domain::capacity::{Target, announcement::Refusal};
+use tidegate_domain::{
+    capacity::{Target, announcement::Refusal},
+    time::EpochMillis,
+};
 
 use crate::event::MalformedRequest;
 
@@ -13,9 +16,7 @@ use crate::event::MalformedRequest;
 pub enum Failure {
     #[error(transparent)]
     Malformed(#[from] MalformedRequest),
-    #[error(
-        "table {0:?} is not coordinated: add it to TABLES, and its ARN to the stack's parameter CoordinatedTableArns"
-    )]
+    #[error("table {0:?} is not coordinated: add its ARN to the stack's parameter CoordinatedTableArns")]
     NotCoordinated(String),
     #[error("table {0:?} does not exist")]
     UnknownTable(String),
@@ -34,12 +35,15 @@ pub enum Failure {
         "warm is true, but this function may not raise the warm throughput: set ALLOW_WARM, or ask an operator to raise it"
     )]
     WarmNotAllowed,
-    #[error("other invocations changed {0} too often: try again")]
-    Busy(Target),
-    #[error("there was no time left: try again with the same id")]
+    #[error("the time of the invocation is over: try again with the same id")]
     Deadline,
-    #[error("a call failed: {}; the schedule repairs what is incomplete", causes(.0))]
+    #[error("a call failed: {}", causes(.0))]
     Call(StoreError),
+    #[error(
+        "{source}; the announcement {id:?} is in force until {}: announce again with the same id, or release it",
+        until.rfc3339()
+    )]
+    InForce { id: String, until: EpochMillis, source: Box<Failure> },
     #[error("{failed} of {targets} targets are not settled; the first failure is: {first}")]
     Unsettled { failed: usize, targets: usize, first: Box<Failure> },
 }
@@ -56,15 +60,20 @@ impl Failure {
             Self::NoScalingPolicy(_) => "NoScalingPolicy",
             Self::Refused(Refusal::MaximumTooLow { .. }) => "MaximumTooLow",
             Self::Refused(Refusal::IdTaken { .. }) => "IdTaken",
+            Self::Refused(Refusal::Released(_)) => "Released",
             Self::Refused(_) | Self::WarmNotAllowed => "LimitExceeded",
-            Self::Busy(_) | Self::Deadline => "Busy",
+            Self::Deadline => "Busy",
             Self::Call(_) | Self::Unsettled { .. } => "CallFailed",
+            Self::InForce { source, .. } => source.error_type(),
         }
     }
 
     /// Whether the request can never succeed as it is.
     pub(crate) const fn is_refusal(&self) -> bool {
-        !matches!(self, Self::Busy(_) | Self::Deadline | Self::Call(_) | Self::Unsettled { .. })
+        match self {
+            Self::InForce { source, .. } => source.is_refusal(),
+            _ => !matches!(self, Self::Deadline | Self::Call(_) | Self::Unsettled { .. }),
+        }
     }
 }
 

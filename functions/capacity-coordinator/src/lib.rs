@@ -6,7 +6,8 @@
 //! | [`config`] | the environment variables, read and checked once |
 //! | [`event`] | what the function is invoked with |
 //! | [`handler`] | the story of one invocation |
-//! | `announce` | accepts an announcement, has the minimum raised, and waits for the capacity |
+//! | `announce` | accepts an announcement, and has the minimum raised |
+//! | `goal` | the capacity that an announcement waits for |
 //! | `target` | what is known of a target: its table, its consumption, its scalable target |
 //! | `settle` | brings the minimum of a target in line with the announcements in force |
 //! | `restore` | settles all targets, and deletes what has ended |
@@ -33,6 +34,7 @@ pub mod answer;
 pub mod config;
 pub mod event;
 pub mod failure;
+mod goal;
 pub mod handler;
 pub mod report;
 mod restore;
@@ -69,9 +71,12 @@ pub struct Services {
 impl Services {
     /// Makes the clients of an account.
     pub fn new(sdk: &SdkConfig) -> Self {
-        let state = client::dynamodb(sdk);
-        let (scaling, metrics) = (client::application_auto_scaling(sdk), client::cloudwatch(sdk));
-        Self { tables: state.clone(), state, scaling, metrics }
+        Self {
+            state: client::dynamodb(sdk),
+            tables: client::control_plane(sdk),
+            scaling: client::application_auto_scaling(sdk),
+            metrics: client::cloudwatch(sdk),
+        }
     }
 }
 

@@ -34,6 +34,10 @@ tidegate_lambda::report! {
         restored,
         /// Minimums that the owner had changed.
         owner_changed,
+        /// Minimums that are restored when their table, which is on demand by now, is provisioned again.
+        postponed,
+        /// Minimums that cannot be restored, because the table or the index is deleted.
+        abandoned,
         /// Warm throughputs that were raised.
         warmed,
         /// Writes that another invocation preceded. They are repeated.

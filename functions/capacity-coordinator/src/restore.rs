@@ -1,24 +1,31 @@
 //! Settles all targets, and deletes what has ended.
 
-use std::num::NonZeroUsize;
+use std::{borrow::Cow, num::NonZeroUsize, time::Duration};
 
 use tidegate_aws::{
-    announcements::WriteOutcome,
-    concurrent::{concurrently, within},
+    announcements::{StoredTarget, TargetRecord, WriteOutcome},
+    concurrent::{Backoff, concurrently, within},
+    table_capacity::{Described, Mode},
 };
-use tidegate_domain::capacity::announcement::Announcement;
+use tidegate_domain::{
+    capacity::announcement::{Announcement, demand},
+    time::EpochMillis,
+};
 
 use crate::{
     CapacityCoordinator,
     answer::{ReleaseAnswer, RestoreAnswer},
     failure::Failure,
     report::Counts,
-    settle::View,
+    settle::{Settled, State},
     time::Time,
 };
 
 /// How many targets are settled at the same time. Application Auto Scaling throttles soon.
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
+
+/// How long an announcement is kept after its end: metrics show its work for some minutes.
+const KEPT: Duration = Duration::from_mins(10);
 
 impl CapacityCoordinator {
     /// Settles each target that has a record, whether or not another one fails.
@@ -34,10 +41,12 @@ impl CapacityCoordinator {
             let (in_force, ended): (Vec<_>, Vec<_>) =
                 stored.iter().partition(|announcement: &&Announcement| announcement.is_in_force(now));
             answer.announcements = in_force.len();
-            answer.expired = ended.len();
+            answer.expired = ended.iter().filter(|ended| ended.released.is_none()).count();
+            // Before the records are forgotten: without a record, nothing is read.
+            self.delete_ended(&ended, now, time).await?;
             let settle = |seen| {
-                let view = View { now, seen, announcements: &stored };
-                async move { (seen, self.settle_from(view, time).await) }
+                let state = State { now, seen: Cow::Borrowed(seen), announcements: (&stored[..]).into() };
+                async move { (seen, Box::pin(self.restore_target(state, time)).await) }
             };
             for (seen, settled) in concurrently(&targets, CONCURRENCY, settle).await {
                 match settled {
@@ -46,13 +55,12 @@ impl CapacityCoordinator {
                         answer.owner_changes.extend(settled.owner_change);
                     }
                     Err(error) => {
-                        tracing::error!(target_name = %seen.record.target, error = %error, "a target is not settled");
+                        tracing::error!(target = %seen.record.target, %error, "a target is not settled");
                         failed += 1;
                         first = first.or(Some(error));
                     }
                 }
             }
-            self.delete_ended(&ended, time, counts).await?;
         }
         counts.targets = targets.len();
         counts.failed += failed;
@@ -64,41 +72,61 @@ impl CapacityCoordinator {
         Ok(answer)
     }
 
-    /// Deletes announcements that do not count any more. TTL would, after days.
-    async fn delete_ended(&self, ended: &[&Announcement], time: Time, counts: &mut Counts) -> Result<(), Failure> {
+    /// Settles a target. Looks at its capacity, too, if announcements need it: a call has no effect on a table that is
+    /// updating.
+    async fn restore_target(&self, state: State<'_>, time: Time) -> Result<Settled, Failure> {
+        let StoredTarget { record: TargetRecord { target, is_on_demand, minimum }, .. } = state.seen.as_ref();
+        let is_needed = demand(state.announcements.iter(), target, state.now).is_some() && !is_on_demand;
+        let is_short = match minimum {
+            Some(minimum) if is_needed => match self.describe(target, time).await? {
+                Described { is_active: true, mode: Mode::Provisioned { units } } => units < minimum.planned,
+                _ => false,
+            },
+            _ => false,
+        };
+        let target = target.clone();
+        self.settle(&target, Some(state), is_short, time).await
+    }
+
+    /// Deletes announcements that ended some minutes ago. Until then, the consumption may hold their work.
+    async fn delete_ended(&self, ended: &[&Announcement], now: EpochMillis, time: Time) -> Result<(), Failure> {
         if self.config.dry_run {
             return Ok(());
         }
-        for announcement in ended {
-            let deleted = within(time.deadline, self.announcements.delete(announcement)).await?;
-            counts.expired += usize::from(deleted == WriteOutcome::Written);
+        for announcement in ended.iter().filter(|announcement| now.since(announcement.until) >= KEPT) {
+            // If another process was faster, it is gone or announced again.
+            within(time.deadline, self.announcements.delete(announcement)).await?;
         }
         Ok(())
     }
 
     /// Ends an announcement. If a target cannot be settled then, the schedule does it.
     pub(crate) async fn release(&self, id: String, time: Time, counts: &mut Counts) -> Result<ReleaseAnswer, Failure> {
-        let dry_run = self.config.dry_run;
+        let (dry_run, mut backoff) = (self.config.dry_run, Backoff::default());
         loop {
+            let now = time.now();
             let found = within(time.deadline, self.announcements.find(&id)).await?;
-            let Some(found) = found.filter(|found| found.is_in_force(time.now())) else {
+            let in_force = found.as_ref().filter(|found| found.is_in_force(now));
+            if dry_run {
+                counts.dry_run += 1;
+                return Ok(ReleaseAnswer { released: in_force.is_some(), id, dry_run });
+            }
+            let released = self.announcements.release(&id, found.as_ref(), now);
+            if within(time.deadline, released).await? == WriteOutcome::Lost {
+                counts.races_lost += 1;
+                backoff.wait().await;
+                continue;
+            }
+            let Some(in_force) = in_force else {
                 counts.not_in_force += 1;
                 return Ok(ReleaseAnswer { id, released: false, dry_run });
             };
-            if dry_run {
-                counts.dry_run += 1;
-                return Ok(ReleaseAnswer { id, released: true, dry_run });
-            }
-            if within(time.deadline, self.announcements.delete(&found)).await? == WriteOutcome::Lost {
-                counts.races_lost += 1;
-                continue;
-            }
             counts.released += 1;
-            for need in &found.needs {
-                match self.settle(&need.target, false, time).await {
+            for need in &in_force.needs {
+                match self.settle(&need.target, None, false, time).await {
                     Ok(settled) => *counts += &settled.counts,
                     Err(error) => {
-                        tracing::warn!(target_name = %need.target, error = %error, "the schedule will settle a target");
+                        tracing::warn!(target = %need.target, %error, "the schedule will settle a target");
                         counts.failed += 1;
                     }
                 }

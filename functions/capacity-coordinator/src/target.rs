@@ -22,8 +22,8 @@ pub(crate) struct Survey {
 
 impl Survey {
     pub(crate) fn measured(&self) -> Measured {
-        let Consumed { units, minute } = self.consumed;
-        Measured { consumption: units, minute, maximum: self.scalable.map(|scalable| scalable.maximum) }
+        let Consumed { units, from, to } = self.consumed;
+        Measured { consumption: units, from, to, maximum: self.scalable.map(|scalable| scalable.maximum) }
     }
 }
 
@@ -41,7 +41,7 @@ impl CapacityCoordinator {
             Mode::Provisioned { .. } => Some(self.scalable(&target, time).await?),
             Mode::OnDemand { .. } => None,
         };
-        let consumed = within(time.deadline, self.consumption.last_minute(&target, time.now())).await?;
+        let consumed = within(time.deadline, self.consumption.of(&target, time.now())).await?;
         Ok(Survey { target, described, scalable, consumed })
     }
 

@@ -19,6 +19,11 @@ impl Time {
         Self { invoked, begun: Instant::now(), deadline }
     }
 
+    /// When the invocation began.
+    pub(crate) const fn invoked(self) -> EpochMillis {
+        self.invoked
+    }
+
     pub(crate) fn now(self) -> EpochMillis {
         self.invoked.after(self.begun.elapsed())
     }

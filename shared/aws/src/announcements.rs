@@ -26,14 +26,14 @@ use crate::{
     error::StoreError,
     expression::{Expression, Parts, number, text},
     schema::capacity::{
-        ANNOUNCEMENT, CALLER, CALLS, DIMENSION, ID, INDEX, KIND, NEEDS, ON_DEMAND, OTHER, OWNER, PLANNED, READY, SINCE,
-        TABLE, TARGET, TTL, UNITS, UNTIL, VERSION,
+        ANNOUNCEMENT, CALLER, CALLS, DIMENSION, ID, INDEX, KIND, NEEDS, ON_DEMAND, OTHER, OWNER, PLANNED, READY,
+        RELEASED, SINCE, TABLE, TARGET, TTL, UNITS, UNTIL, VERSION,
     },
     transaction::Transaction,
 };
 
 /// How long an announcement is kept after its end, in seconds, if the coordinator does not delete it.
-const KEPT: i64 = 24 * 3_600;
+const KEPT: i64 = 3_600;
 
 /// The coordinator's table.
 #[derive(Clone, Debug)]
@@ -80,14 +80,14 @@ impl Announcements {
         output.item.map(|item| stored_target(&item)).transpose()
     }
 
-    /// Reads the records of all targets.
+    /// Reads the records of all targets. An unreadable one is logged and left out, because it must not hold up the others.
     pub async fn targets(&self) -> Result<Vec<StoredTarget>, StoreError> {
-        self.partition(TARGET).await?.iter().map(stored_target).collect()
+        Ok(readable(&self.partition(TARGET).await?, stored_target))
     }
 
-    /// Reads all announcements, in force or not.
+    /// Reads all announcements, in force or not. An unreadable one is logged and left out, too.
     pub async fn all(&self) -> Result<Vec<Announcement>, StoreError> {
-        self.partition(ANNOUNCEMENT).await?.iter().map(announcement).collect()
+        Ok(readable(&self.partition(ANNOUNCEMENT).await?, announcement))
     }
 
     /// Reads an announcement.
@@ -106,15 +106,17 @@ impl Announcements {
         query_all(query).await
     }
 
-    /// Writes an announcement, and a new version of the record of each of its targets: all of them, or nothing.
+    /// Writes an announcement, and a new version of the record of each of its targets: all of them, or nothing. `seen` is what
+    /// was stored under its id.
     pub async fn announce(
         &self,
+        seen: Option<&Announcement>,
         announcement: &Announcement,
         targets: &[TargetWrite<'_>],
         now: EpochMillis,
     ) -> Result<WriteOutcome, StoreError> {
         let mut transaction = Transaction::new(&self.table);
-        transaction.put(announcement_item(announcement), Expression::default())?;
+        transaction.put(announcement_item(announcement), unchanged(seen))?;
         for write in targets {
             transaction.put(write.item(now), write.condition())?;
         }
@@ -123,12 +125,56 @@ impl Announcements {
 
     /// Writes the record of a target, if it is still as it was seen.
     pub async fn write_target(&self, write: TargetWrite<'_>, now: EpochMillis) -> Result<WriteOutcome, StoreError> {
+        self.put(write.item(now), || write.condition()).await
+    }
+
+    /// Deletes the record of a target, if it is still as it was seen.
+    pub async fn forget_target(&self, seen: &StoredTarget) -> Result<WriteOutcome, StoreError> {
+        let key = key(TARGET, seen.record.target.to_string());
+        self.delete_item(key, || TargetWrite { seen: Some(seen), record: &seen.record }.condition()).await
+    }
+
+    /// Ends the announcement with this id at the moment `now`, if it is still as it was `seen`. An unknown id is stored as
+    /// released, too: its announcement may be on its way.
+    pub async fn release(
+        &self,
+        id: &str,
+        seen: Option<&Announcement>,
+        now: EpochMillis,
+    ) -> Result<WriteOutcome, StoreError> {
+        let unknown = || Announcement {
+            id: id.to_owned(),
+            caller: String::new(),
+            needs: Vec::new(),
+            units: Capacity::ZERO,
+            since: now,
+            until: now,
+            ready: None,
+            released: None,
+        };
+        let found = seen.cloned().unwrap_or_else(unknown);
+        let released = Announcement { until: found.until.min(now), released: Some(now), ..found };
+        self.put(announcement_item(&released), || unchanged(seen)).await
+    }
+
+    /// Deletes an announcement, if it is still as it was seen.
+    pub async fn delete(&self, seen: &Announcement) -> Result<WriteOutcome, StoreError> {
+        self.delete_item(key(ANNOUNCEMENT, &seen.id), || unchanged(Some(seen))).await
+    }
+
+    /// Stores when the capacity of an announcement was provisioned, if it is still as it was seen.
+    pub async fn mark_ready(&self, seen: &Announcement, ready: EpochMillis) -> Result<WriteOutcome, StoreError> {
+        let ready = Announcement { ready: Some(ready), ..seen.clone() };
+        self.put(announcement_item(&ready), || unchanged(Some(seen))).await
+    }
+
+    async fn put(&self, item: Item, condition: impl Fn() -> Expression) -> Result<WriteOutcome, StoreError> {
         let sent = through_conflicts(|| {
-            let Parts { condition, names, values, .. } = write.condition().into_parts();
+            let Parts { condition, names, values, .. } = condition().into_parts();
             self.client
                 .put_item()
                 .table_name(&self.table)
-                .set_item(Some(write.item(now)))
+                .set_item(Some(item.clone()))
                 .set_condition_expression(condition)
                 .set_expression_attribute_names(names)
                 .set_expression_attribute_values(values)
@@ -137,22 +183,9 @@ impl Announcements {
         WriteOutcome::of("PutItem", sent.await)
     }
 
-    /// Deletes the record of a target, if it is still as it was seen.
-    pub async fn forget_target(&self, seen: &StoredTarget) -> Result<WriteOutcome, StoreError> {
-        self.delete_item(key(TARGET, seen.record.target.to_string()), VERSION, &seen.version).await
-    }
-
-    /// Deletes an announcement, unless it was announced again since it was read.
-    pub async fn delete(&self, seen: &Announcement) -> Result<WriteOutcome, StoreError> {
-        self.delete_item(key(ANNOUNCEMENT, &seen.id), UNTIL, &seen.until).await
-    }
-
-    /// Deletes an item whose `attribute` is still `value`.
-    async fn delete_item(&self, key: Item, attribute: &str, value: &impl ToString) -> Result<WriteOutcome, StoreError> {
+    async fn delete_item(&self, key: Item, condition: impl Fn() -> Expression) -> Result<WriteOutcome, StoreError> {
         let sent = through_conflicts(|| {
-            let mut expression = Expression::default();
-            expression.compare(attribute, "=", number(value));
-            let Parts { condition, names, values, .. } = expression.into_parts();
+            let Parts { condition, names, values, .. } = condition().into_parts();
             self.client
                 .delete_item()
                 .table_name(&self.table)
@@ -164,18 +197,19 @@ impl Announcements {
         });
         WriteOutcome::of("DeleteItem", sent.await)
     }
+}
 
-    /// Stores when the capacity of an announcement was provisioned, unless it was announced again since it was read.
-    pub async fn mark_ready(&self, seen: &Announcement, ready: EpochMillis) -> Result<WriteOutcome, StoreError> {
-        let sent = through_conflicts(|| {
-            let mut expression = Expression::default();
-            expression.set(READY, number(&ready));
-            expression.compare(UNTIL, "=", number(&seen.until));
-            let update = expression.applied_to(self.client.update_item()).table_name(&self.table);
-            update.set_key(Some(key(ANNOUNCEMENT, &seen.id))).send()
-        });
-        WriteOutcome::of("UpdateItem", sent.await)
+/// The condition that an announcement is still as it was seen.
+fn unchanged(seen: Option<&Announcement>) -> Expression {
+    let mut expression = Expression::default();
+    if let Some(seen) = seen {
+        expression.compare(UNTIL, "=", number(&seen.until));
+        expression.compare(UNITS, "=", number(&seen.units));
+    } else {
+        let name = expression.name(UNTIL);
+        expression.require(&format!("attribute_not_exists({name})"));
     }
+    expression
 }
 
 impl TargetWrite<'_> {
@@ -208,6 +242,11 @@ impl TargetWrite<'_> {
     }
 }
 
+fn readable<T>(items: &[Item], read: fn(&Item) -> Result<T, StoreError>) -> Vec<T> {
+    let read = |item| read(item).inspect_err(|error| tracing::error!(%error, "an item is left out")).ok();
+    items.iter().filter_map(read).collect()
+}
+
 fn key(kind: &str, id: impl Into<String>) -> Item {
     HashMap::from([(KIND.to_owned(), text(kind)), (ID.to_owned(), text(id))])
 }
@@ -222,7 +261,7 @@ fn target_attributes(target: &Target) -> Item {
 }
 
 fn announcement_item(announcement: &Announcement) -> Item {
-    let Announcement { id, caller, needs, units, since, until, ready } = announcement;
+    let Announcement { id, caller, needs, units, since, until, ready, released } = announcement;
     let need = |need: &Need| {
         let mut attributes = target_attributes(&need.target);
         attributes.insert(OTHER.to_owned(), number(&need.other));
@@ -237,9 +276,8 @@ fn announcement_item(announcement: &Announcement) -> Item {
         (UNTIL.to_owned(), number(until)),
         (TTL.to_owned(), number(&(until.get() / 1000 + KEPT))),
     ]);
-    if let Some(ready) = ready {
-        item.insert(READY.to_owned(), number(ready));
-    }
+    let moments = [(READY, ready), (RELEASED, released)];
+    item.extend(moments.iter().filter_map(|(name, moment)| Some(((*name).to_owned(), number(&moment.as_ref()?)))));
     item
 }
 
@@ -258,6 +296,7 @@ fn announcement(item: &Item) -> Result<Announcement, StoreError> {
         since: reader.moment(SINCE)?,
         until: reader.moment(UNTIL)?,
         ready: item.contains_key(READY).then(|| reader.moment(READY)).transpose()?,
+        released: item.contains_key(RELEASED).then(|| reader.moment(RELEASED)).transpose()?,
     })
 }
 

@@ -77,6 +77,12 @@ pub fn emr(config: &SdkConfig) -> aws_sdk_emr::Client {
     aws_sdk_emr::Client::from_conf(config.build())
 }
 
+/// A client of DynamoDB's control plane, which is slower than its data plane, with the policy of [`emr`]'s.
+pub fn control_plane(config: &SdkConfig) -> DynamoDb {
+    let config = aws_sdk_dynamodb::config::Builder::from(config);
+    DynamoDb::from_conf(config.retry_config(patient_retries()).timeout_config(patient_timeouts()).build())
+}
+
 /// A client of Application Auto Scaling, which throttles soon, like [`emr`]'s.
 pub fn application_auto_scaling(config: &SdkConfig) -> ApplicationAutoScaling {
     let config = aws_sdk_applicationautoscaling::config::Builder::from(config);

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
 use tokio::time::{Instant, timeout_at};
 
+pub use crate::dynamodb::Backoff;
 use crate::error::{CallError, StoreError};
 
 /// Runs `call` for each item, `limit` calls at a time, and returns their outputs in the order in which the calls end. A

@@ -2,12 +2,12 @@
 //!
 //! AWS: [DynamoDB metrics](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/metrics-dimensions.html).
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use aws_sdk_cloudwatch::{
     Client,
     primitives::DateTime,
-    types::{Dimension, Metric, MetricDataQuery, MetricStat},
+    types::{Dimension, Metric, MetricDataQuery, MetricStat, StatusCode},
 };
 use tidegate_domain::{
     capacity::{Capacity, Target},
@@ -29,13 +29,15 @@ pub struct Consumption {
     client: Client,
 }
 
-/// The consumption in a minute.
+/// The consumption of the last minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumed {
-    /// The mean of the minute, rounded up.
+    /// The mean of the minute with the higher consumption, rounded up.
     pub units: Capacity,
-    /// When the minute began.
-    pub minute: EpochMillis,
+    /// When the first minute began.
+    pub from: EpochMillis,
+    /// When the last minute ended.
+    pub to: EpochMillis,
 }
 
 impl Consumption {
@@ -44,8 +46,9 @@ impl Consumption {
         Self { client }
     }
 
-    /// Finds what a target consumed in the last complete minute that has a metric. Without one, nothing was consumed.
-    pub async fn last_minute(&self, target: &Target, now: EpochMillis) -> Result<Consumed, StoreError> {
+    /// Finds what a target consumed in the last two complete minutes that have a metric. The metric of the last one may not
+    /// be complete yet, so the higher consumption counts. Without metrics, nothing was consumed.
+    pub async fn of(&self, target: &Target, now: EpochMillis) -> Result<Consumed, StoreError> {
         let end = now.get() / 1000 / MINUTE * MINUTE;
         let start = end - MINUTES * MINUTE;
         let metric = match target.kind {
@@ -63,12 +66,26 @@ impl Consumption {
         let request = request.start_time(DateTime::from_secs(start)).end_time(DateTime::from_secs(end));
         let output = request.send().await.map_err(|error| StoreError::from_sdk("GetMetricData", error))?;
         let results = output.metric_data_results.unwrap_or_default();
+        if let Some(failed) = results.iter().find(|result| result.status_code() != Some(&StatusCode::Complete)) {
+            let source = format!("the metric has the status {:?}", failed.status_code()).into();
+            return Err(StoreError::Unavailable { operation: "GetMetricData", source });
+        }
         let points = results.iter().flat_map(|result| result.timestamps().iter().zip(result.values()));
-        let newest = points.map(|(time, sum)| (time.secs(), *sum)).max_by_key(|(time, _)| *time);
-        let (minute, sum) = newest.unwrap_or((start, 0.0));
-        let minute = EpochMillis::EPOCH.after(Duration::from_secs(minute.unsigned_abs()));
-        Ok(Consumed { units: mean(sum), minute })
+        let mut points: Vec<_> = points.map(|(time, sum)| (time.secs(), *sum)).collect();
+        points.sort_by_key(|(time, _)| Reverse(*time));
+        points.truncate(2);
+        let first = points.last().map_or(start, |(time, _)| *time);
+        let last = points.first().map_or(end, |(time, _)| time + MINUTE);
+        Ok(Consumed {
+            units: points.iter().map(|(_, sum)| mean(*sum)).max().unwrap_or_default(),
+            from: moment(first),
+            to: moment(last),
+        })
     }
+}
+
+fn moment(seconds: i64) -> EpochMillis {
+    EpochMillis::EPOCH.after(Duration::from_secs(seconds.unsigned_abs()))
 }
 
 /// The mean of a minute with this sum, rounded up.

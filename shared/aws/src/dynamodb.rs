@@ -121,7 +121,8 @@ pub(crate) async fn batch_get(
 /// Waits for a random time below a bound that doubles.
 ///
 /// AWS: [exponential backoff and jitter](https://docs.aws.amazon.com/prescriptive-guidance/latest/cloud-design-patterns/retry-backoff.html).
-pub(crate) struct Backoff {
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
     bound: Duration,
 }
 
@@ -134,7 +135,8 @@ impl Default for Backoff {
 impl Backoff {
     const LONGEST: Duration = Duration::from_secs(1);
 
-    pub(crate) async fn wait(&mut self) {
+    /// Waits, and doubles the bound, up to a second.
+    pub async fn wait(&mut self) {
         tokio::time::sleep(self.bound.mul_f64(fastrand::f64())).await;
         self.bound = (self.bound * 2).min(Self::LONGEST);
     }

@@ -25,13 +25,16 @@
 //!
 //! - A process reads the record of a target **before** it reads the announcements, and writes the record on the condition
 //!   that its version has not changed.
-//! - A process sets a minimum only after it has written it to the record, and within [`minimum::CALLS_END`] of the moment
+//! - A process sets a minimum only after it has written it to the record, and within [`minimum::CALL`] of the moment
 //!   with which it has decided. That moment is before it reads the target.
+//! - A description of a target is at most [`minimum::CALL`] old.
 //! - A new announcement and the record are written in one transaction.
 //! - Clocks differ by less than [`minimum::CALLS_END`].
 //!
-//! A minimum that is too low for up to a minute does no harm: auto scaling lowers a capacity after
-//! [15 minutes](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/AutoScaling.html) at the earliest.
+//! A minimum may be too low for up to a minute. That does no harm while the table is used as announced: auto scaling lowers a
+//! capacity after [15 minutes](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/AutoScaling.html) of low
+//! utilization. If the utilization has been low for so long, for example because the work has not started, the capacity
+//! falls at once.
 //!
 //! # Example
 //!

@@ -58,7 +58,7 @@ async fn announcements_of_a_target_add_up() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The consumption of the second announcement holds the work of the first one.
+/// The consumption holds the work of the first announcement, and that of the same one.
 #[tokio::test]
 async fn work_that_runs_is_not_counted_twice() -> anyhow::Result<()> {
     let scene = CoordinatorScene::new().await?;
@@ -66,6 +66,46 @@ async fn work_that_runs_is_not_counted_twice() -> anyhow::Result<()> {
     scene.account().consumes(TABLE, Write, 18_000.0);
     scene.invoke(announce("b", &json!({"units": 1_000})), 300).await?;
     assert_eq!(scene.minimum(), Some(27_143));
+    scene.announce("a", 301).await?;
+    assert_eq!(scene.minimum(), Some(27_143));
+    Ok(())
+}
+
+/// The metric still holds the work of the job before.
+#[tokio::test]
+async fn a_job_after_another_needs_no_more() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    scene.account().set_maximum(TABLE, Write, 30_000)?;
+    scene.announce("a", 0).await?;
+    scene.account().consumes(TABLE, Write, 18_000.0);
+    scene.invoke(release("a"), 300).await?;
+    scene.announce("b", 310).await?;
+    assert_eq!(scene.minimum(), Some(NEEDED));
+    Ok(())
+}
+
+/// The owner lowers the capacity while work is announced.
+#[tokio::test]
+async fn a_shrinking_table_is_not_ready() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    scene.account().set_provisioned(TABLE, Write, 30_000)?;
+    scene.account().set_update_polls(6);
+    scene.update_writes(9_000).await?;
+    let answer = scene.announce("load-42", 0).await?;
+    assert_eq!((&answer["ready"], &answer["provisioned"]), (&json!(true), &json!(NEEDED)), "{answer}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_error_says_that_the_announcement_is_in_force() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    scene.account().on_call(|_, call| {
+        let is_register = matches!(call, Call::RegisterScalableTarget { .. });
+        is_register.then_some(tidegate_sandbox::capacity::Fault::AccessDenied)
+    });
+    check_error(&scene, json!({}), "CallFailed", "the announcement \"refused\" is in force until").await;
+    scene.account().undisturbed();
+    assert_eq!(scene.announce("refused", 20).await?["ready"], true);
     Ok(())
 }
 
@@ -147,9 +187,7 @@ async fn a_dry_run_changes_nothing() -> anyhow::Result<()> {
 async fn a_table_that_was_updating_gets_its_capacity() -> anyhow::Result<()> {
     let scene = CoordinatorScene::new().await?;
     scene.account().set_update_polls(10);
-    let throughput = aws_sdk_dynamodb::types::ProvisionedThroughput::builder();
-    let throughput = throughput.read_capacity_units(100).write_capacity_units(9_000).build()?;
-    scene.owner().update_table().table_name("orders").provisioned_throughput(throughput).send().await?;
+    scene.update_writes(9_000).await?;
     let answer = scene.announce("load-42", 0).await?;
     assert_eq!((&answer["ready"], &answer["provisioned"]), (&json!(true), &json!(NEEDED)), "{answer}");
     Ok(())
@@ -165,10 +203,11 @@ async fn an_announcement_makes_few_calls() -> anyhow::Result<()> {
     assert_eq!(scene.http.calls().values().sum::<usize>(), 8, "{:?}", scene.http.calls());
     // An idle schedule reads its own table only.
     scene.invoke(release("load-42"), 1).await?;
-    scene.restore(300).await?;
+    scene.restore(700).await?;
+    scene.restore(701).await?;
     scene.account().take_calls();
     scene.http.calls();
-    scene.restore(360).await?;
+    scene.restore(760).await?;
     assert_eq!(scene.account().take_calls(), []);
     assert_eq!(scene.http.calls(), [("Query".to_owned(), 1)].into());
     Ok(())

@@ -112,7 +112,8 @@ async fn an_announcement_is_ready_when_its_capacity_is_there() -> anyhow::Result
     let restored = scene.invoke(restore(), 660).await?;
     assert_eq!((&restored["expired"], &restored["restored"]), (&json!(1), &json!(1)), "{restored}");
     assert_eq!(scene.minimum().await?, OWNERS);
-    scene.invoke(restore(), 900).await?;
+    scene.invoke(restore(), 1_300).await?;
+    scene.invoke(restore(), 1_360).await?;
     assert_eq!(scene.items().await?, 0);
     Ok(())
 }

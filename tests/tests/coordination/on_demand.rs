@@ -26,8 +26,8 @@ async fn a_warm_table_is_ready() -> anyhow::Result<()> {
     // A second announcement needs more.
     let second = announce("more", &json!({"table": "customers", "units": 1}));
     assert_eq!(scene.invoke(second, 1).await?["targets"][0]["missing"], 1);
-    scene.restore(601).await?;
-    scene.restore(602).await?;
+    scene.restore(1_300).await?;
+    scene.restore(1_360).await?;
     assert_eq!(scene.items().await?, 0);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Ends of announcements, and owners that change their targets meanwhile.
 
-use tidegate_tests::coordinator::prelude::*;
+use tidegate_tests::coordinator::{invoke, prelude::*};
 
 #[tokio::test]
 async fn the_minimum_returns_when_the_announcement_ends() -> anyhow::Result<()> {
@@ -18,7 +18,8 @@ async fn the_minimum_returns_when_the_announcement_ends() -> anyhow::Result<()> 
     assert_eq!((answer, scene.minimum()), (expect, Some(OWNERS)));
     // The capacity stays until auto scaling lowers it.
     assert_eq!(scene.account().provisioned(TABLE, Write), Some(NEEDED));
-    scene.restore(900).await?;
+    scene.restore(1_300).await?;
+    scene.restore(1_360).await?;
     assert_eq!(scene.items().await?, 0);
     Ok(())
 }
@@ -53,7 +54,6 @@ async fn what_the_owner_sets_after_the_end_is_kept() -> anyhow::Result<()> {
     scene.account().set_minimum(TABLE, Write, 30_000)?;
     let answer = scene.restore(660).await?;
     assert_eq!((&answer["owner_changes"][0]["to"], scene.minimum()), (&json!(30_000), Some(30_000)));
-    assert_eq!(scene.items().await?, 0);
     Ok(())
 }
 
@@ -73,8 +73,9 @@ async fn a_target_that_was_removed_is_forgotten() -> anyhow::Result<()> {
     let scene = CoordinatorScene::new().await?;
     scene.announce("load-42", 0).await?;
     scene.account().deregister(TABLE, Write);
-    scene.restore(60).await?;
-    scene.restore(660).await?;
+    for second in [60, 660, 1_300, 1_360] {
+        scene.restore(second).await?;
+    }
     assert_eq!((scene.minimum(), scene.items().await?), (None, 0));
     Ok(())
 }
@@ -107,5 +108,44 @@ async fn one_target_does_not_hold_up_others() -> anyhow::Result<()> {
     scene.account().undisturbed();
     scene.restore(720).await?;
     assert_eq!(scene.account().minimum(INDEX, Write), Some(OWNERS));
+    Ok(())
+}
+
+/// A request that began before the release, such as one whose client has gone, announces nothing any more.
+#[tokio::test]
+async fn a_release_overtakes_its_announcement() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    assert_eq!(scene.invoke(release("load-42"), 10).await?["released"], false);
+    let failure = scene.invoke(announce("load-42", &json!({})), 9).await.expect_err("a refusal");
+    assert_eq!(failure.error_type(), "Released");
+    assert_eq!(scene.minimum(), Some(OWNERS));
+    assert_eq!(scene.announce("load-42", 12).await?["ready"], true);
+    Ok(())
+}
+
+/// Nothing announces again. The table was updating when the minimum was set.
+#[tokio::test]
+async fn the_schedule_gives_an_updated_table_its_capacity() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    scene.account().set_update_polls(1_000_000);
+    scene.update_writes(9_000).await?;
+    let soon = Instant::now() + Duration::from_millis(300);
+    let answer = invoke(&scene.coordinator, announce("load-42", &json!({})), 0, soon).await?;
+    assert_eq!((&answer["ready"], scene.minimum()), (&json!(false), Some(NEEDED)));
+    scene.account().settle();
+    assert_eq!(scene.account().provisioned(TABLE, Write), Some(9_000));
+    scene.account().set_update_polls(0);
+    scene.restore(60).await?;
+    assert_eq!(scene.account().provisioned(TABLE, Write), Some(NEEDED));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deleted_table_is_forgotten() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    scene.announce("load-42", 0).await?;
+    scene.account().delete_table("orders");
+    assert_eq!(scene.restore(660).await?["targets"], 1);
+    assert_eq!(scene.restore(720).await?["targets"], 0);
     Ok(())
 }

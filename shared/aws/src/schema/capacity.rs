@@ -1,6 +1,6 @@
 //! The coordinator's own table: announcements, and the targets whose minimum they raise.
 
-/// The partition key: [`ANNOUNCEMENT`] or [`TARGET`].
+/// The partition key: `announcement` or `target`.
 pub const KIND: &str = "kind";
 /// The sort key: an announcement's id, or a target's name like `table/orders#write`.
 pub const ID: &str = "id";
@@ -32,6 +32,8 @@ pub(crate) const SINCE: &str = "since";
 pub(crate) const UNTIL: &str = "until";
 /// When its capacity was found to be provisioned, in epoch milliseconds.
 pub(crate) const READY: &str = "ready";
+/// When it was released, in epoch milliseconds.
+pub(crate) const RELEASED: &str = "released";
 
 /// Rises with each write of a target.
 pub(crate) const VERSION: &str = "version";

@@ -28,8 +28,10 @@ pub struct Announcement {
     pub since: EpochMillis,
     /// When it ends.
     pub until: EpochMillis,
-    /// When its capacity was found to be provisioned, so that the work may have started.
+    /// When its capacity was found to be provisioned.
     pub ready: Option<EpochMillis>,
+    /// When it was released. A request that began earlier does not announce it again.
+    pub released: Option<EpochMillis>,
 }
 
 /// What an announcement needs of one target.
@@ -44,7 +46,7 @@ pub struct Need {
 /// What the announcements in force need of one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// The consumption of other traffic: the highest that the announcements were made with.
+    /// The consumption of other traffic: what the latest announcement was made with.
     pub other: Capacity,
     /// The sum of the announced units.
     pub announced: Capacity,
@@ -68,10 +70,12 @@ pub struct Request {
 /// What was measured of a target before an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// The consumption in the last complete minute.
+    /// The consumption.
     pub consumption: Capacity,
-    /// When that minute began.
-    pub minute: EpochMillis,
+    /// When the time began in which it was measured.
+    pub from: EpochMillis,
+    /// When that time ended.
+    pub to: EpochMillis,
     /// The maximum of the scalable target. `None` for an on-demand table, which has none.
     pub maximum: Option<Capacity>,
 }
@@ -124,7 +128,10 @@ pub enum Refusal {
         announced: Capacity,
     },
     /// A limit of announced units would be exceeded.
-    #[error("{announced} units would be announced for {target}{whose}: the limit is {limit}")]
+    #[error(
+        "{announced} units would be announced for {target}{whose}: the limit is {limit}; announce less, or wait until \
+         another announcement has ended"
+    )]
     TooManyUnits {
         /// The target.
         target: Target,
@@ -136,7 +143,11 @@ pub enum Refusal {
         whose: String,
     },
     /// The announcement would last too long.
-    #[error("for_seconds is {}: the limit is {}", asked.as_secs(), limit.as_secs())]
+    #[error(
+        "for_seconds is {}: the limit is {}; announce again with the same id before the end",
+        asked.as_secs(),
+        limit.as_secs()
+    )]
     TooLong {
         /// What was asked for.
         asked: Duration,
@@ -144,8 +155,11 @@ pub enum Refusal {
         limit: Duration,
     },
     /// Too many announcements would be in force.
-    #[error("{0} announcements are in force, which is the limit")]
+    #[error("{0} announcements are in force, which is the limit: release one, or wait until one has ended")]
     TooMany(usize),
+    /// The announcement was released after the request had begun.
+    #[error("id {0:?} was released after this request had begun: announce with another id")]
+    Released(String),
 }
 
 /// Returns whether a text can be an announcement's id: 1 to 128 letters, digits and `_-.:/#@` of ASCII.
@@ -173,10 +187,10 @@ impl Demand {
 }
 
 impl Announcement {
-    /// Returns whether the announcement counts at the moment `now`.
+    /// Returns whether the announcement counts at the moment `now`. By any clock, it does not after its release.
     #[must_use]
     pub fn is_in_force(&self, now: EpochMillis) -> bool {
-        self.until > now
+        self.until > now && self.released.is_none()
     }
 
     /// Returns what it needs of a target, if anything.
@@ -198,21 +212,25 @@ pub fn demand<'a>(
     now: EpochMillis,
 ) -> Option<Demand> {
     let in_force = announcements.into_iter().filter(|announcement| announcement.is_in_force(now));
-    let needs = in_force.filter_map(|announcement| Some((announcement.need(target)?.other, announcement.units)));
-    needs.fold(None, |demand: Option<Demand>, (other, units)| {
-        let Demand { other: highest, announced } = demand.unwrap_or(Demand::NONE);
-        Some(Demand { other: highest.max(other), announced: announced.plus(units) })
+    let needs = in_force.filter_map(|announcement| Some((announcement, announcement.need(target)?)));
+    let mut latest = EpochMillis::EPOCH;
+    needs.fold(None, |demand: Option<Demand>, (announcement, need)| {
+        let Demand { mut other, announced } = demand.unwrap_or(Demand::NONE);
+        if demand.is_none() || announcement.since >= latest {
+            (latest, other) = (announcement.since, need.other);
+        }
+        Some(Demand { other, announced: announced.plus(announcement.units) })
     })
 }
 
-/// Decides on a request at the moment `now`. Returns the announcement to write.
+/// Decides on a request at the moment `now`. Returns the announcement to write. `begun` is when the request began.
 ///
 /// `measured` holds what was measured of each target of the request, in its order. `announcements` are all that are stored,
-/// in force or not. An announcement in force with the same id, caller and targets is made again: its units are replaced, and
-/// it never ends earlier than before.
+/// in force or not. An announcement in force with the same id, caller and targets is made again: its units are replaced, it
+/// never ends earlier than before, and its other traffic is not measured again, because its own work may run.
 ///
-/// Announced work that may have started is a part of the consumption. It is not counted twice: its units are taken off, but
-/// never so that less other traffic is left than an announcement in force was made with.
+/// The work of other announcements is a part of the consumption if it may have run while that was measured. It is not
+/// counted twice: its units are taken off, but never so that less other traffic is left than the work was announced with.
 ///
 /// # Errors
 /// See [`Refusal`].
@@ -221,15 +239,19 @@ pub fn accept(
     measured: &[Measured],
     announcements: &[Announcement],
     limits: &Limits,
+    begun: EpochMillis,
     now: EpochMillis,
 ) -> Result<Announcement, Refusal> {
     if request.duration > limits.duration {
         return Err(Refusal::TooLong { asked: request.duration, limit: limits.duration });
     }
-    let in_force: Vec<_> = announcements.iter().filter(|announcement| announcement.is_in_force(now)).collect();
-    let (same, others): (Vec<&Announcement>, Vec<_>) =
-        in_force.iter().partition(|announcement| announcement.id == request.id);
-    let same = same.first().copied();
+    let (stored, others): (Vec<&Announcement>, Vec<_>) =
+        announcements.iter().partition(|announcement| announcement.id == request.id);
+    let stored = stored.first().copied();
+    if stored.is_some_and(|stored| stored.released.is_some_and(|released| released >= begun)) {
+        return Err(Refusal::Released(request.id));
+    }
+    let same = stored.filter(|stored| stored.is_in_force(now));
     if let Some(same) = same
         && !(same.caller == request.caller && same.targets().eq(&request.targets))
     {
@@ -237,26 +259,23 @@ pub fn accept(
         let (caller, until) = (same.caller.clone(), same.until);
         return Err(Refusal::IdTaken { id: request.id, targets: targets.join(" and "), caller, until });
     }
-    if others.len() >= limits.announcements {
-        return Err(Refusal::TooMany(others.len()));
+    let in_force: Vec<_> = others.iter().copied().filter(|announcement| announcement.is_in_force(now)).collect();
+    if in_force.len() >= limits.announcements {
+        return Err(Refusal::TooMany(in_force.len()));
     }
     let mut needs = Vec::new();
     for (target, measured) in request.targets.iter().zip(measured) {
-        let sum = |announcements: &mut dyn Iterator<Item = &&Announcement>| {
-            announcements.map(|announcement| announcement.units).fold(Capacity::ZERO, Capacity::plus)
-        };
-        let on_target = |announcement: &&&Announcement| announcement.need(target).is_some();
-        let mine = |announcement: &&&Announcement| announcement.caller == request.caller;
-        let announced = sum(&mut others.iter().filter(on_target)).plus(request.units);
+        let on_target: Vec<_> =
+            in_force.iter().copied().filter(|announcement| announcement.need(target).is_some()).collect();
+        let mine = on_target.iter().copied().filter(|announcement| announcement.caller == request.caller);
+        let by_caller = sum(mine).plus(request.units);
+        let announced = sum(on_target.iter().copied()).plus(request.units);
         check(limits.units, announced, target, String::new)?;
-        let by_caller = sum(&mut others.iter().filter(on_target).filter(mine)).plus(request.units);
         check(limits.units_per_caller, by_caller, target, || format!(" by caller {:?}", request.caller))?;
-
-        let may_have_started =
-            |announcement: &&&Announcement| announcement.ready.is_some_and(|ready| ready <= measured.minute);
-        let started = sum(&mut in_force.iter().filter(on_target).filter(may_have_started));
-        let known = in_force.iter().filter_map(|announcement| announcement.need(target)).map(|need| need.other).max();
-        let other = measured.consumption.minus(started).max(known.unwrap_or_default());
+        let other = match same.and_then(|same| same.need(target)) {
+            Some(need) => need.other,
+            None => other_traffic(measured, &others, target),
+        };
         if let Some(maximum) = measured.maximum
             && other.plus(announced) > maximum
         {
@@ -271,10 +290,26 @@ pub fn accept(
         until: same.map_or(until, |same| same.until.max(until)),
         // More units need more capacity, which is not ready yet.
         ready: same.filter(|same| same.units >= request.units).and_then(|same| same.ready),
+        released: None,
         id: request.id,
         caller: request.caller,
         units: request.units,
     })
+}
+
+/// Returns the measured consumption of a target without that of announced work.
+fn other_traffic(measured: &Measured, announcements: &[&Announcement], target: &Target) -> Capacity {
+    let may_have_run =
+        |announcement: &Announcement| announcement.since < measured.to && announcement.until > measured.from;
+    let ran = announcements.iter().filter(|announcement| may_have_run(announcement));
+    let ran = ran.filter_map(|announcement| Some((announcement.units, announcement.need(target)?.other)));
+    let (units, known) = ran
+        .fold((Capacity::ZERO, Capacity::ZERO), |(units, known), (more, other)| (units.plus(more), known.max(other)));
+    measured.consumption.minus(units).max(known).min(measured.consumption)
+}
+
+fn sum<'a>(announcements: impl Iterator<Item = &'a Announcement>) -> Capacity {
+    announcements.fold(Capacity::ZERO, |sum, announcement| sum.plus(announcement.units))
 }
 
 fn check(

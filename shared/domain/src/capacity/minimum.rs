@@ -5,9 +5,16 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{Capacity, ScalableTarget, announcement::Demand};
 use crate::time::EpochMillis;
 
-/// The time after which no call that was begun for a record is still under way. A process writes the record, and then calls
-/// within the time of one invocation, a minute; the rest is for clocks that differ and for a call that is slow to arrive.
+/// The time after which no call that was begun for a record is still under way, and no description shows an earlier minimum.
+/// A process writes the record, and then calls within [`CALL`]. The rest is for clocks that differ, for a call that is slow
+/// to arrive, and for descriptions that lag behind.
 pub const CALLS_END: Duration = Duration::from_mins(3);
+
+/// The time that a process has to set a minimum, from the moment with which it has decided.
+pub const CALL: Duration = Duration::from_mins(1);
+
+const _: () =
+    assert!(CALL.as_secs() * 2 < CALLS_END.as_secs(), "a call must have ended before its minimum is forgotten");
 
 /// What is stored of a target while its minimum is not, or may not be, the owner's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +23,7 @@ pub struct MinimumRecord {
     pub owner: Capacity,
     /// The minimum that the target must have.
     pub planned: Capacity,
-    /// Each minimum that a call may still set, or has set, with the time from which no such call is under way.
+    /// Each minimum that a call may still set, or that was found, with the time from which it is not expected any more.
     pub calls: BTreeMap<Capacity, EpochMillis>,
 }
 
@@ -66,9 +73,9 @@ pub fn plan(
     let set = (planned != found.minimum || is_short).then_some(planned);
     let mut calls = record.map(|record| record.calls.clone()).unwrap_or_default();
     if set.is_some() {
-        // Until the new value is found, the present one must be explained.
+        // The present value may be read again: until the new one is set, and from a description that lags behind.
         if found.minimum != owner {
-            calls.entry(found.minimum).or_insert(now);
+            calls.insert(found.minimum, now.after(CALLS_END));
         }
         calls.insert(planned, now.after(CALLS_END));
     } else {

@@ -14,12 +14,12 @@ const LIMITS: Limits =
 
 /// The consumption in the minute before the moment 600.
 fn measured(consumption: u64) -> Measured {
-    Measured { consumption: units(consumption), minute: at(540), maximum: Some(units(40_000)) }
+    Measured { consumption: units(consumption), from: at(540), to: at(600), maximum: Some(units(40_000)) }
 }
 
 /// Decides at the moment 600.
 fn decide(request: Request, consumption: u64, stored: &[Announcement]) -> Result<Announcement, Refusal> {
-    accept(request, &[measured(consumption)], stored, &LIMITS, at(600))
+    accept(request, &[measured(consumption)], stored, &LIMITS, at(600), at(600))
 }
 
 #[track_caller]
@@ -31,7 +31,7 @@ fn check_refused(decided: Result<Announcement, Refusal>, expect: &str) {
 #[test]
 fn a_first_announcement_is_made_with_the_consumption() {
     let accepted = decide(request("load-42", 14_000, 600), 4_000, &[]).unwrap();
-    assert_eq!(accepted, announcement("load-42", 14_000, 1_200, None));
+    assert_eq!(accepted, announcement("load-42", 14_000, [600, 1_200], None));
     let expect = Demand { other: units(4_000), announced: units(14_000) };
     assert_eq!(demand([&accepted], &table(), at(1_199)), Some(expect));
     assert_eq!(demand([&accepted], &table(), at(1_200)), None);
@@ -40,7 +40,7 @@ fn a_first_announcement_is_made_with_the_consumption() {
 
 #[test]
 fn announcements_add_up() {
-    let stored = [announcement("a", 1_000, 601, None), announcement("b", 2_000, 600, None)];
+    let stored = [announcement("a", 1_000, [600, 601], None), announcement("b", 2_000, [0, 540], None)];
     let third = decide(request("c", 500, 60), 4_500, &stored).unwrap();
     let all = [&stored[0], &stored[1], &third];
     let expect = Demand { other: units(4_500), announced: units(1_500) };
@@ -48,28 +48,42 @@ fn announcements_add_up() {
     assert_eq!(expect.total(), units(6_000));
 }
 
-/// The consumption of 18,000 holds the 14,000 units of work that started before the minute.
+/// The consumption of 18,500 holds 14,000 units of announced work, if that ran in the minute from 540 to 600.
 #[test]
-fn work_that_has_started_counts_once() {
-    let check = |consumption, ready, expect: u64| {
-        let stored = [announcement("a", 14_000, 900, ready)];
+fn announced_work_counts_once() {
+    let check = |consumption, time: [u64; 2], expect: u64| {
+        let stored = [announcement("a", 14_000, time, None)];
         let accepted = decide(request("b", 1_000, 60), consumption, &stored).unwrap();
-        assert_eq!(accepted.needs[0].other, units(expect), "{consumption} {ready:?}");
+        assert_eq!(accepted.needs[0].other, units(expect), "{consumption} {time:?}");
     };
-    check(18_500, Some(540), 4_500);
-    // It may have consumed nothing in that minute.
-    check(18_500, Some(541), 18_500);
-    check(18_500, None, 18_500);
-    // Less other traffic than when the first was announced is not assumed.
-    check(10_000, Some(0), 4_000);
+    check(18_500, [0, 900], 4_500);
+    check(18_500, [599, 900], 4_500);
+    check(18_500, [600, 900], 18_500);
+    // It has ended since.
+    check(18_500, [0, 541], 4_500);
+    check(18_500, [0, 540], 18_500);
+    // Less other traffic than when it was announced is not assumed, nor more than all that was measured.
+    check(10_000, [0, 900], 4_000);
+    check(500, [0, 900], 500);
+}
+
+#[test]
+fn the_latest_announcement_knows_the_other_traffic() {
+    let early = announcement("a", 1_000, [0, 900], None);
+    let late = decide(request("b", 500, 60), 1_200, &[early.clone()]).unwrap();
+    let expect = Demand { other: units(1_200), announced: units(1_500) };
+    assert_eq!(demand([&late, &early], &table(), at(600)), Some(expect));
+    assert_eq!(demand([&early, &late], &table(), at(600)), Some(expect));
+    assert_eq!(demand([&early, &late], &table(), at(660)).map(|demand| demand.other), Some(units(4_000)));
 }
 
 #[test]
 fn the_same_id_is_one_announcement() {
-    let stored = [announcement("a", 1_000, 900, Some(100))];
+    let stored = [announcement("a", 1_000, [0, 900], Some(100))];
     let check = |units, seconds, expect_until, expect_ready: Option<u64>| {
-        let again = decide(request("a", units, seconds), 4_000, &stored).unwrap();
-        assert_eq!(again, announcement("a", units, expect_until, expect_ready));
+        // Its own work may run, so the consumption is not looked at.
+        let again = decide(request("a", units, seconds), 30_000, &stored).unwrap();
+        assert_eq!(again, announcement("a", units, [0, expect_until], expect_ready));
     };
     check(1_000, 600, 1_200, Some(100));
     // A late repetition ends nothing earlier.
@@ -81,45 +95,60 @@ fn the_same_id_is_one_announcement() {
 
 #[test]
 fn an_id_in_force_is_not_given_to_another() {
-    let stored = [announcement("a", 1_000, 601, None)];
+    let stored = [announcement("a", 1_000, [0, 601], None)];
     let expect = "id \"a\" is in force for table/orders#write from caller \"etl\" until 2026-01-01T00:10:01Z";
     check_refused(decide(Request { caller: String::new(), ..request("a", 1, 60) }, 0, &stored), expect);
     check_refused(decide(Request { targets: vec![index()], ..request("a", 1, 60) }, 0, &stored), expect);
-    let ended = [announcement("a", 1_000, 600, None)];
+    let ended = [announcement("a", 1_000, [0, 600], None)];
     assert!(decide(Request { caller: String::new(), ..request("a", 1, 60) }, 0, &ended).is_ok());
+}
+
+/// The clock of the process that released it is ahead.
+#[test]
+fn a_released_announcement_never_counts() {
+    let released = Announcement { released: Some(at(605)), ..announcement("a", 1_000, [0, 605], None) };
+    assert_eq!(demand([&released], &table(), at(600)), None);
+}
+
+#[test]
+fn a_request_from_before_the_release_is_refused() {
+    let released = Announcement { released: Some(at(590)), ..announcement("a", 1_000, [0, 590], None) };
+    let decide = |begun| accept(request("a", 1, 60), &[measured(0)], &[released.clone()], &LIMITS, at(begun), at(600));
+    check_refused(decide(590), "id \"a\" was released after this request had begun");
+    assert!(decide(591).is_ok());
 }
 
 #[test]
 fn the_maximum_must_serve_all() {
-    let stored = [announcement("a", 20_000, 900, None)];
+    let stored = [announcement("a", 20_000, [600, 900], None)];
     assert!(decide(request("b", 16_000, 60), 4_000, &stored).is_ok());
     check_refused(
         decide(request("b", 16_001, 60), 4_000, &stored),
         "the maximum of table/orders#write is 40000, too low by 1 for a consumption of 4000 and 36001 announced units",
     );
     let on_demand = Measured { maximum: None, ..measured(4_000) };
-    assert!(accept(request("b", 16_001, 60), &[on_demand], &stored, &LIMITS, at(600)).is_ok());
+    assert!(accept(request("b", 16_001, 60), &[on_demand], &stored, &LIMITS, at(600), at(600)).is_ok());
 }
 
 #[test]
 fn each_target_is_checked() {
     let both = Request { targets: vec![index(), table()], ..request("a", 1_000, 60) };
     let low = Measured { maximum: Some(units(4_999)), ..measured(4_000) };
-    let accepted = accept(both.clone(), &[measured(3_000), measured(4_000)], &[], &LIMITS, at(600)).unwrap();
+    let accepted = accept(both.clone(), &[measured(3_000), measured(4_000)], &[], &LIMITS, at(600), at(600)).unwrap();
     let needs: Vec<_> = accepted.needs.iter().map(|need| (need.target.clone(), need.other)).collect();
     assert_eq!(needs, [(index(), units(3_000)), (table(), units(4_000))]);
     check_refused(
-        accept(both, &[measured(0), low], &[], &LIMITS, at(600)),
+        accept(both, &[measured(0), low], &[], &LIMITS, at(600), at(600)),
         "the maximum of table/orders#write is 4999",
     );
 }
 
 #[test]
 fn limits_are_kept() {
-    let stored = [announcement("a", 1_000, 900, None)];
+    let stored = [announcement("a", 1_000, [600, 900], None)];
     let decide = |limits: Limits, caller: &str, units| {
         let request = Request { caller: caller.to_owned(), ..request("b", units, 60) };
-        accept(request, &[measured(0)], &stored, &limits, at(600))
+        accept(request, &[measured(0)], &stored, &limits, at(600), at(600))
     };
     let total = Limits { units: Some(units(3_000)), ..LIMITS };
     assert!(decide(total, "", 2_000).is_ok());
@@ -133,7 +162,7 @@ fn limits_are_kept() {
     );
     check_refused(decide(Limits { announcements: 1, ..LIMITS }, "", 1), "1 announcements are in force");
     // The same id is no further announcement, and its units are replaced.
-    let again = |limits| accept(request("a", 3_000, 60), &[measured(0)], &stored, &limits, at(600));
+    let again = |limits| accept(request("a", 3_000, 60), &[measured(0)], &stored, &limits, at(600), at(600));
     assert!(again(Limits { announcements: 1, ..per_caller }).is_ok());
 }
 

@@ -48,14 +48,15 @@ fn request(id: &str, announced: u64, seconds: u64) -> Request {
 }
 
 /// An announcement of `announced` units beside 4,000 others.
-fn announcement(id: &str, announced: u64, until: u64, ready: Option<u64>) -> Announcement {
+fn announcement(id: &str, announced: u64, [since, until]: [u64; 2], ready: Option<u64>) -> Announcement {
     Announcement {
         id: id.to_owned(),
         caller: "etl".to_owned(),
         needs: vec![Need { target: table(), other: units(4_000) }],
         units: units(announced),
-        since: at(600),
+        since: at(since),
         until: at(until),
         ready: ready.map(at),
+        released: None,
     }
 }

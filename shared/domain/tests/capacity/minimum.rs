@@ -60,15 +60,15 @@ fn the_owners_minimum_is_never_lowered() {
 #[test]
 fn without_announcements_the_owners_minimum_returns() {
     let raised = record(5, 18_000, &[(18_000, end(0))]);
-    let restored = record(5, 5, &[(18_000, end(0)), (5, end(100))]);
+    let restored = record(5, 5, &[(18_000, end(100)), (5, end(100))]);
     let first = plan(Some(&raised), Some(&scalable(18_000)), None, false, at(100));
     assert_eq!(first, expect(Some(restored.clone()), Some(5), None));
-    // The record stays while a call may still raise the minimum.
-    let later = plan(Some(&restored), Some(&scalable(5)), None, false, at(end(0) - 1));
+    // The record stays while a late call, or a description that lags behind, may show the raised minimum.
+    let later = plan(Some(&restored), Some(&scalable(5)), None, false, at(end(100) - 1));
     assert_eq!(later, expect(Some(restored.clone()), None, None));
-    let late = plan(Some(&restored), Some(&scalable(18_000)), None, false, at(end(0) - 1));
+    let late = plan(Some(&restored), Some(&scalable(18_000)), None, false, at(end(100) - 1));
     assert_eq!(late.set, Some(units(5)));
-    let last = plan(Some(&restored), Some(&scalable(5)), None, false, at(end(0)));
+    let last = plan(Some(&restored), Some(&scalable(5)), None, false, at(end(100)));
     assert_eq!(last, expect(None, None, None));
 }
 
@@ -87,7 +87,7 @@ fn the_present_value_stays_explained() {
     let settled = plan(Some(&raised), Some(&scalable(18_000)), Some(demand(14_000)), false, at(end(0))).record.unwrap();
     assert_eq!(settled, record(5, 18_000, &[]));
     let more = plan(Some(&settled), Some(&scalable(18_000)), Some(demand(15_000)), false, at(500)).record.unwrap();
-    assert_eq!(more, record(5, 19_000, &[(18_000, 500), (19_000, end(500))]));
+    assert_eq!(more, record(5, 19_000, &[(18_000, end(500)), (19_000, end(500))]));
     let restored = plan(Some(&more), Some(&scalable(18_000)), None, false, at(1_000));
     assert_eq!((restored.set, restored.owner_was), (Some(units(5)), None));
 }

@@ -11,7 +11,7 @@ use tidegate_domain::{
     capacity::{
         Capacity, ScalableTarget, Utilization,
         announcement::{Announcement, Limits, Measured, accept, demand},
-        minimum::{CALLS_END, MinimumPlan, MinimumRecord, plan},
+        minimum::{CALL, CALLS_END, MinimumPlan, MinimumRecord, plan},
     },
     time::EpochMillis,
 };
@@ -34,11 +34,13 @@ enum Job {
 enum Action {
     Start(Job),
     Step(usize),
+    /// The same. A description lags behind, if the minimum has changed lately.
+    StepBehind(usize),
     Crash(usize),
     /// A call takes effect. It may do so again.
     Land(usize),
     OwnerSets(u64),
-    /// The owner sets a minimum while nothing else happens.
+    /// The owner sets a minimum, and nothing else happens until no description lags behind.
     OwnerSetsAlone(u64),
     Pass(u64),
 }
@@ -78,6 +80,8 @@ struct Stored {
 struct World {
     now: u64,
     minimum: Capacity,
+    /// The minimum before, and until when a description may show it.
+    before: Option<(Capacity, EpochMillis)>,
     stored: Stored,
     announcements: Vec<Announcement>,
     processes: Vec<Process>,
@@ -94,6 +98,7 @@ impl World {
         Self {
             now: 0,
             minimum,
+            before: None,
             stored: Stored::default(),
             announcements: Vec::new(),
             processes: Vec::new(),
@@ -110,30 +115,35 @@ impl World {
     fn act(&mut self, action: Action) {
         match action {
             Action::Start(job) => self.processes.push(Process { job, place: Place::Begin }),
-            Action::Step(place) if !self.processes.is_empty() => self.step(place % self.processes.len()),
+            Action::Step(place) if !self.processes.is_empty() => self.step(place % self.processes.len(), self.minimum),
+            Action::StepBehind(place) if !self.processes.is_empty() => {
+                let found = self.lagging();
+                self.step(place % self.processes.len(), found);
+            }
             Action::Crash(place) if !self.processes.is_empty() => {
                 self.processes.remove(place % self.processes.len());
             }
             Action::Land(place) if !self.calls.is_empty() => {
                 let (minimum, end) = self.calls[place % self.calls.len()];
                 if self.now() < end {
-                    self.minimum = minimum;
+                    self.set(minimum);
                 }
             }
             Action::OwnerSets(minimum) => {
-                self.minimum = units(2 * minimum + 1);
+                self.set(units(2 * minimum + 1));
                 self.owners.insert(self.minimum);
                 // A process that has read another value may set its own before any process reads this one.
                 self.owner = None;
             }
             Action::OwnerSetsAlone(minimum) => {
                 self.settle();
-                self.minimum = units(2 * minimum + 1);
+                self.set(units(2 * minimum + 1));
                 self.owners.insert(self.minimum);
                 // An earlier minimum of the owner may as well have been restored by a late call.
                 let record = self.stored.record.as_ref();
                 let is_ambiguous = record.is_some_and(|record| record.calls.contains_key(&self.minimum));
                 self.owner = (!is_ambiguous).then_some(self.minimum);
+                self.now += CALL.as_secs();
                 self.look();
             }
             Action::Pass(seconds) => self.now += seconds,
@@ -141,9 +151,21 @@ impl World {
         }
     }
 
-    fn step(&mut self, place: usize) {
+    fn set(&mut self, minimum: Capacity) {
+        if minimum != self.minimum {
+            self.before = Some((self.minimum, self.now().after(CALL)));
+            self.minimum = minimum;
+        }
+    }
+
+    /// What a description may show: the minimum before the last change, for a while.
+    fn lagging(&self) -> Capacity {
+        self.before.filter(|(_, end)| self.now() < *end).map_or(self.minimum, |(before, _)| before)
+    }
+
+    fn step(&mut self, place: usize, found: Capacity) {
         let process = self.processes[place].clone();
-        match self.next(&process) {
+        match self.next(&process, found) {
             Some(next) => {
                 if matches!(next, Place::Announced) {
                     self.processes[place].job = Job::Restore;
@@ -155,7 +177,7 @@ impl World {
     }
 
     /// Does a process's next step. `None` if it has finished.
-    fn next(&mut self, process: &Process) -> Option<Place> {
+    fn next(&mut self, process: &Process, found: Capacity) -> Option<Place> {
         match process.place.clone() {
             Place::Begin => {
                 if let Job::Release { id } = process.job {
@@ -164,7 +186,7 @@ impl World {
                 Some(Place::HasRecord(self.stored.clone()))
             }
             Place::HasRecord(stored) => Some(Place::HasAll(stored, self.announcements.clone())),
-            Place::HasAll(stored, announcements) => Some(Place::Found(stored, announcements, self.minimum, self.now())),
+            Place::HasAll(stored, announcements) => Some(Place::Found(stored, announcements, found, self.now())),
             Place::Found(stored, announcements, minimum, read) => {
                 self.decide(process.job, &stored, &announcements, minimum, read)
             }
@@ -192,9 +214,10 @@ impl World {
         let target =
             ScalableTarget { minimum, maximum: units(MAXIMUM), utilization: Utilization::from_percent(50.0).unwrap() };
         if let Job::Announce { id, hundreds, seconds } = job {
-            let measured = Measured { consumption: Capacity::ZERO, minute: at(0), maximum: Some(target.maximum) };
+            let measured =
+                Measured { consumption: Capacity::ZERO, from: at(0), to: at(0), maximum: Some(target.maximum) };
             let request = request(&name(id), hundreds * 100, seconds);
-            let Ok(accepted) = accept(request, &[measured], announcements, &LIMITS, now) else { return None };
+            let Ok(accepted) = accept(request, &[measured], announcements, &LIMITS, now, now) else { return None };
             return Some(if self.stored.version == stored.version {
                 self.stored.version += 1;
                 self.announcements.retain(|announcement| announcement.id != accepted.id);
@@ -226,9 +249,9 @@ impl World {
     /// The schedule looks at the target, alone. Its call takes effect at once.
     fn look(&mut self) {
         let mut process = Process { job: Job::Restore, place: Place::Begin };
-        while let Some(place) = self.next(&process) {
+        while let Some(place) = self.next(&process, self.minimum) {
             if let Some((minimum, _)) = self.calls.pop() {
-                self.minimum = minimum;
+                self.set(minimum);
             }
             process.place = place;
         }
@@ -257,7 +280,8 @@ fn jobs() -> impl Strategy<Value = Job> {
 fn actions() -> impl Strategy<Value = Action> {
     prop_oneof![
         4 => jobs().prop_map(Action::Start),
-        14 => (0..8_usize).prop_map(Action::Step),
+        12 => (0..8_usize).prop_map(Action::Step),
+        2 => (0..8_usize).prop_map(Action::StepBehind),
         1 => (0..8_usize).prop_map(Action::Crash),
         5 => (0..8_usize).prop_map(Action::Land),
         1 => (0..20_u64).prop_map(Action::OwnerSets),

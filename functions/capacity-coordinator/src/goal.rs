@@ -1,0 +1,174 @@
+//! What an announcement waits for: the capacity of its targets.
+
+use std::time::Duration;
+
+use tidegate_aws::{
+    concurrent::within,
+    table_capacity::{Described, Mode, Warm},
+};
+use tidegate_domain::capacity::{
+    Capacity, ScalableTarget, Target,
+    announcement::{Announcement, Demand},
+    warm,
+};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    CapacityCoordinator,
+    answer::{AnnounceAnswer, TargetAnswer, seconds},
+    failure::Failure,
+    report::CoordinatorReport,
+    target::Survey,
+    time::Time,
+};
+
+/// When to announce again.
+const RETRY_AFTER: Duration = Duration::from_secs(20);
+
+/// How often a table may be active with too little capacity before its minimum is set once more.
+const SHORT_LOOKS: u32 = 5;
+
+/// A target of an accepted announcement, and what it must have.
+pub(crate) struct Goal {
+    pub(crate) target: Target,
+    /// The capacity to wait for.
+    pub(crate) wanted: Capacity,
+    pub(crate) demand: Demand,
+    /// `None` if the table is on demand.
+    pub(crate) scalable: Option<ScalableTarget>,
+    described: Described,
+    /// How often in a row the table was active and had too little.
+    short_looks: u32,
+    /// Whether this invocation has raised the warm throughput. A description may not show it yet.
+    is_warming: bool,
+}
+
+impl Goal {
+    pub(crate) fn new(survey: Survey, demand: Demand) -> Self {
+        let Survey { target, described, scalable, .. } = survey;
+        Self { target, wanted: demand.total(), demand, scalable, described, short_looks: 0, is_warming: false }
+    }
+
+    /// A table that is not active may be about to lose capacity.
+    pub(crate) fn is_met(&self) -> bool {
+        match self.described.mode {
+            Mode::Provisioned { units } => self.described.is_active && units >= self.wanted,
+            Mode::OnDemand { warm } => warm.units >= self.wanted,
+        }
+    }
+
+    /// Returns whether the capacity is missing, and will be there.
+    fn can_wait(&self) -> bool {
+        !self.is_met()
+            && match self.described.mode {
+                Mode::Provisioned { .. } => true,
+                Mode::OnDemand { warm } => warm.is_rising || self.is_warming,
+            }
+    }
+}
+
+impl CapacityCoordinator {
+    /// Raises the warm throughputs that are too low.
+    pub(crate) async fn warm(
+        &self,
+        goals: &mut [Goal],
+        time: Time,
+        report: &mut CoordinatorReport,
+    ) -> Result<(), Failure> {
+        for goal in goals.iter_mut().filter(|goal| !goal.is_met()) {
+            if let Mode::OnDemand { warm: Warm { is_rising: false, .. } } = goal.described.mode {
+                within(time.deadline, self.tables.raise_warm(&goal.target, goal.wanted)).await?;
+                tracing::info!(target = %goal.target, to = goal.wanted.get(), "raised the warm throughput");
+                report.counts.warmed += 1;
+                goal.is_warming = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the tables until they have the capacity, or there is no time left. A call that fails is made again.
+    pub(crate) async fn wait(
+        &self,
+        goals: &mut [Goal],
+        time: Time,
+        report: &mut CoordinatorReport,
+    ) -> Result<(), Failure> {
+        loop {
+            for goal in &mut *goals {
+                match self.look(goal, time, report).await {
+                    Ok(()) => {}
+                    // The last description says what is provisioned.
+                    Err(Failure::Deadline) => return Ok(()),
+                    Err(Failure::Call(error)) => {
+                        tracing::warn!(target = %goal.target, %error, "a call failed while the capacity was waited for");
+                        report.counts.failed += 1;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let is_time_over = Instant::now() + self.poll >= time.deadline;
+            if is_time_over || !goals.iter().any(Goal::can_wait) {
+                return Ok(());
+            }
+            sleep(self.poll).await;
+        }
+    }
+
+    /// Describes a target once more. If its capacity stays too low, sets its minimum once more.
+    async fn look(&self, goal: &mut Goal, time: Time, report: &mut CoordinatorReport) -> Result<(), Failure> {
+        goal.described = self.describe(&goal.target, time).await?;
+        if goal.is_met() || !goal.described.is_active {
+            goal.short_looks = 0;
+            return Ok(());
+        }
+        goal.short_looks += 1;
+        if goal.scalable.is_some() && goal.short_looks.is_multiple_of(SHORT_LOOKS) {
+            let settled = self.settle(&goal.target, None, true, time).await?;
+            report.counts += &settled.counts;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn answer(&self, announcement: &Announcement, goals: &[Goal]) -> AnnounceAnswer {
+        let provisioned = goals.first().and_then(|goal| match goal.described.mode {
+            Mode::Provisioned { units } => Some(units.get()),
+            Mode::OnDemand { .. } => None,
+        });
+        let can_wait = goals.iter().any(Goal::can_wait) && !self.config.dry_run;
+        AnnounceAnswer {
+            id: announcement.id.clone(),
+            ready: goals.iter().all(Goal::is_met),
+            provisioned,
+            until: seconds(announcement.until),
+            retry_after_seconds: can_wait.then_some(RETRY_AFTER.as_secs()),
+            dry_run: self.config.dry_run,
+            targets: goals.iter().map(|goal| self.target_answer(goal)).collect(),
+        }
+    }
+
+    fn target_answer(&self, goal: &Goal) -> TargetAnswer {
+        let resource = goal.target.resource();
+        let Demand { other, announced } = goal.demand;
+        match (goal.described.mode, goal.scalable) {
+            (Mode::Provisioned { units }, Some(scalable)) => {
+                let unlimited = ScalableTarget { maximum: Capacity::new(u64::MAX), ..scalable };
+                TargetAnswer::Provisioned {
+                    resource,
+                    minimum: goal.wanted.get(),
+                    provisioned: units.get(),
+                    needed: scalable.needed(other, announced).get(),
+                    maximum: scalable.maximum.get(),
+                    limited_by_maximum: unlimited.needed(other, announced) > scalable.maximum,
+                }
+            }
+            (Mode::OnDemand { warm: Warm { units, .. } } | Mode::Provisioned { units }, _) => {
+                let missing = warm::missing(units, goal.demand);
+                let billionths = self.config.warm_prices.of(missing, goal.target.kind);
+                #[expect(clippy::cast_precision_loss, reason = "a price is far below 2^53 billionths")]
+                let price_usd = billionths as f64 / 1e9;
+                let needed = goal.demand.total().get();
+                TargetAnswer::OnDemand { resource, warm: units.get(), needed, missing: missing.get(), price_usd }
+            }
+        }
+    }
+}
