@@ -53,7 +53,7 @@ mod line;
 use std::{fmt, time::Duration};
 
 use self::{
-    limit::{Limit, RateSteps},
+    limit::{Limit, RampStart, RateSteps},
     line::Line,
 };
 use crate::rates::{Rate, Rates};
@@ -192,9 +192,20 @@ impl<W: Clone> Throttle<W> {
     /// Replaces the steps of the limit. Returns the callers to wake up.
     #[must_use]
     pub fn set_steps(&mut self, steps: RateSteps, now: Duration) -> Vec<W> {
+        self.change(now, |limit| limit.steps = steps)
+    }
+
+    /// Sets when the ramp of a kind begins. Returns the callers to wake up.
+    #[must_use]
+    pub fn set_ramp_start(&mut self, kind: CapacityKind, start: RampStart, now: Duration) -> Vec<W> {
+        self.change(now, |limit| limit.set_ramp_start(kind, start))
+    }
+
+    /// Changes the limit from now on. What has accrued until now has accrued under the old one.
+    fn change(&mut self, now: Duration, change: impl FnOnce(&mut Limit)) -> Vec<W> {
         let mut woken = self.reads.admit(&self.limit, now);
         woken.append(&mut self.writes.admit(&self.limit, now));
-        self.limit.steps = steps;
+        change(&mut self.limit);
         woken.append(&mut self.reads.recheck(&self.limit, now));
         woken.append(&mut self.writes.recheck(&self.limit, now));
         woken
