@@ -1,6 +1,7 @@
 //! The test kit: each function on embedded services of its own, and what its scenarios use.
 
 pub mod aggregator;
+pub mod announcements;
 pub mod client;
 pub mod coordinator;
 pub mod fleet;

@@ -146,6 +146,16 @@ pub enum InvalidRequest {
         /// The amount.
         amount: u64,
     },
+    /// A number that is out of range.
+    #[error("invalid {field} {value}: expected {expected}")]
+    Number {
+        /// What the number is for.
+        field: &'static str,
+        /// The number.
+        value: u64,
+        /// The range.
+        expected: &'static str,
+    },
     /// A take of fungible tokens that asks for none.
     #[error("the take of resource {resource:?} for account {account:?} asks for 0 tokens, expected at least 1")]
     NoTokens {

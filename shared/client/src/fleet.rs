@@ -29,5 +29,5 @@ mod worker;
 pub use self::{
     error::FilesError,
     throttle::{Admission, CapacityUse, Cost, InvalidUnits, Throttle, ThrottleUsage, Throttled},
-    worker::{BuildError, CapacityStatus, LimitedBy, Worker, WorkerBuilder, WorkerStatus},
+    worker::{AnnouncementState, BuildError, CapacityStatus, LimitedBy, Worker, WorkerBuilder, WorkerStatus},
 };

@@ -286,6 +286,34 @@
 //! # }
 //! ```
 //!
+//! # Announcing work
+//!
+//! With the feature `capacity`, a job tells the function `capacity-coordinator` what it is about to use of a provisioned table,
+//! and starts when the table has it. A `capacity::Announcement` that is dropped is released.
+//!
+//! ```no_run
+//! # #[cfg(not(feature = "capacity"))]
+//! # fn main() {}
+//! # #[cfg(feature = "capacity")]
+//! # async fn load() {}
+//! # #[cfg(feature = "capacity")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let lambda = aws_sdk_lambda::Client::new(&aws_config::load_from_env().await);
+//! use std::time::Duration;
+//! use tidegate::capacity::{CapacityKind, Coordinator};
+//!
+//! let coordinator = Coordinator::new(lambda, "tidegate-capacity-coordinator");
+//! let request = coordinator.announce("orders", CapacityKind::Write, 4_000);
+//! let announcement = request.caller("nightly-load").lasting(Duration::from_mins(30)).await?;
+//! load().await;
+//! announcement.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With the feature `fleet`, `WorkerBuilder::announce` does this for a worker, instead of a slow start.
+//!
 //! # Metrics and tracing
 //!
 //! With the feature `metrics`, the limiter counts through the facade of the [`metrics`](https://docs.rs/metrics) crate:
@@ -300,6 +328,7 @@
 //! | | `outcome`: `applied`, `refused`, `throttled`, `failed` or `lost` | |
 //! | `tidegate_merged_acquires_total` | | acquires that another acquire's write took the tokens for |
 //! | `tidegate_adjustments_lost_total` | | adjustments and refunds that may not have been written |
+//! | `tidegate_announcements_total` | `outcome`: `ready`, `not_ready`, `refused`, `unavailable` or `error` | requests for capacity, except those that were cancelled |
 //! | `tidegate_fleet_calls_total` | `call`: `summary` or `report`; `outcome`: `succeeded` or `failed` | calls of a fleet's worker to its bucket |
 //!
 //! A fleet's worker also sets the gauges `tidegate_fleet_used_units` and `tidegate_fleet_allowed_units`, by `capacity` (`read` or

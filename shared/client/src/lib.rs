@@ -54,6 +54,7 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `capacity` | `capacity::Coordinator`, which announces work before it hits a table |
 //! | `fleet` | `fleet::Worker`, a member of a fleet that shares a table's capacity, and `fleet::Throttle`, which limits what any DynamoDB client uses |
 //! | `tower` | `tower::LimitLayer`, a middleware for HTTP services |
 //! | `metrics` | counters, and gauges of a fleet's worker, through the facade of the [`metrics`](https://docs.rs/metrics) crate |
@@ -69,6 +70,8 @@ mod audit;
 mod background;
 mod bucket;
 mod cache;
+#[cfg(feature = "capacity")]
+pub mod capacity;
 mod check;
 mod clock;
 mod core;

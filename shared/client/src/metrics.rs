@@ -4,6 +4,8 @@ use tidegate_aws::acquires::{WriteError, Written};
 #[cfg(feature = "fleet")]
 use tidegate_domain::rates::Rates;
 
+#[cfg(feature = "capacity")]
+use crate::capacity::{Announcement, CapacityError};
 use crate::{
     error::{AcquireError, DecidedBy},
     fungible::{TakeError, Taken},
@@ -82,6 +84,19 @@ pub(crate) fn merged(acquires: usize) {
 /// Counts adjustments and refunds that may not have been written.
 pub(crate) fn adjustments_lost(adjustments: usize) {
     count("tidegate_adjustments_lost_total", &[], adjustments);
+}
+
+/// Counts a request for capacity.
+#[cfg(feature = "capacity")]
+pub(crate) fn announced(announced: &Result<Announcement, CapacityError>) {
+    let outcome = match announced {
+        Ok(_) => "ready",
+        Err(CapacityError::NotReady(_)) => "not_ready",
+        Err(CapacityError::Refused(_)) => "refused",
+        Err(CapacityError::Unavailable { .. }) => "unavailable",
+        Err(_) => "error",
+    };
+    count("tidegate_announcements_total", &[("outcome", outcome)], 1);
 }
 
 /// Counts a call of a fleet's worker to its bucket.

@@ -27,3 +27,8 @@ impl OperationIds {
 pub(crate) fn random_u64() -> u64 {
     RandomState::new().hash_one(0)
 }
+
+/// Returns an id that no other process has, in 32 hexadecimal digits.
+pub(crate) fn random_id() -> String {
+    format!("{:016x}{:016x}", random_u64(), fastrand::u64(..))
+}

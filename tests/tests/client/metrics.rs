@@ -12,6 +12,7 @@ use futures::future::join_all;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tidegate::{TokenTables, fungible::Fungible};
 use tidegate_tests::{
+    announcements::{AnnouncementScene, Scripted},
     client::prelude::*,
     reservations::{ACCOUNT, BASE, ReservationScene},
 };
@@ -134,6 +135,23 @@ async fn token_requests_are_counted_by_outcome() -> anyhow::Result<()> {
         ("fungible_takes_total outcome=never", 1),
     ] {
         assert_eq!(counters.get(&format!("tidegate_{labels}")), count, "{labels}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn announcements_are_counted_by_outcome() -> anyhow::Result<()> {
+    let counters = Counters::default();
+    let _recorder = metrics::set_default_local_recorder(&counters);
+    let scene = AnnouncementScene::new().await?;
+    let answers = [Scripted::NotReady(20), Scripted::Error("UnknownTable"), Scripted::Error("Busy")];
+    scene.function.answers(answers.into_iter().chain([Scripted::Answer(json!("?"))]));
+    for _ in 0..4 {
+        assert!(scene.announce().deadline(Duration::ZERO).await.is_err());
+    }
+    scene.announce().await?.keep();
+    for outcome in ["ready", "not_ready", "refused", "unavailable", "error"] {
+        assert_eq!(counters.get(&format!("tidegate_announcements_total outcome={outcome}")), 1, "{outcome}");
     }
     Ok(())
 }

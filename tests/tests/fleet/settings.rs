@@ -1,7 +1,7 @@
 //! What a worker is built from, and what its file says.
 
 use tidegate::fleet::{BuildError, WorkerBuilder};
-use tidegate_tests::fleet::prelude::*;
+use tidegate_tests::{announcements::AnnouncementScene, fleet::prelude::*};
 
 #[tokio::test]
 async fn invalid_settings_are_errors_that_quote_them() -> anyhow::Result<()> {
@@ -22,7 +22,9 @@ async fn invalid_settings_are_errors_that_quote_them() -> anyhow::Result<()> {
     check(scene.worker().name("x".repeat(201)), "expected 1 to 200");
     check(prefix("/fleet"), r#"the prefix is "/fleet""#);
     check(prefix("s3://rates/fleet"), r#"the prefix is "s3://rates/fleet""#);
-    check(prefix("fleet").slow_start(Duration::from_secs(1)), "slow_start is set without max and without caps");
+    check(prefix("fleet").slow_start(Duration::from_secs(1)), "slow_start or announce is set without max");
+    let announcements = AnnouncementScene::new().await?;
+    check(prefix("fleet").announce(announcements.announce()), "slow_start or announce is set without max");
     let outside = std::thread::spawn(move || scene.worker().start().map(drop)).join();
     assert!(matches!(outside, Ok(Err(BuildError::NoRuntime))));
     Ok(())

@@ -17,6 +17,8 @@ use aws_sdk_dynamodb::{
     Client, Config,
     config::retry::{RetryPartition, TokenBucket},
 };
+#[cfg(feature = "capacity")]
+use tidegate_domain::throttle::limit::RampStart;
 use tidegate_domain::{
     lease::holder::SlowStart,
     rates::{Rate, Rates},
@@ -131,6 +133,12 @@ impl Throttle {
     /// Sets the limit from now on. All times are those since the throttle was made.
     pub(crate) fn set_steps(&self, steps: RateSteps) {
         self.gate.set_steps(steps);
+    }
+
+    /// Sets when the ramp of a kind begins, in the time since the throttle was made.
+    #[cfg(feature = "capacity")]
+    pub(crate) fn set_ramp_start(&self, kind: CapacityKind, start: RampStart) {
+        self.gate.set_ramp_start(kind, start);
     }
 
     /// Returns the time since the throttle was made.

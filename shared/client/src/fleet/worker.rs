@@ -1,5 +1,7 @@
 //! The worker of a fleet: it holds a lease, and its throttle keeps to it.
 
+#[cfg(feature = "capacity")]
+mod announcing;
 mod builder;
 mod status;
 mod task;
@@ -16,7 +18,7 @@ use tokio::{
 
 pub use self::{
     builder::{BuildError, WorkerBuilder},
-    status::{CapacityStatus, LimitedBy, WorkerStatus},
+    status::{AnnouncementState, CapacityStatus, LimitedBy, WorkerStatus},
 };
 use self::{status::View, task::Task};
 use super::{FilesError, throttle::Throttle};

@@ -22,7 +22,7 @@ use super::{
     token::{HeldSlot, Reservation},
 };
 use crate::{
-    background::Background, clock::Clock, error::Contended, limit_cache::LimitCache, operation_ids::random_u64,
+    background::Background, clock::Clock, error::Contended, limit_cache::LimitCache, operation_ids::random_id,
     table_error::TableError,
 };
 
@@ -210,7 +210,7 @@ impl Shared {
             key: key.clone(),
             known: Arc::clone(known),
             number: claim.slot,
-            id: format!("{:016x}{:016x}", random_u64(), fastrand::u64(..)),
+            id: random_id(),
             fence: 0,
         };
         let taking = async move {

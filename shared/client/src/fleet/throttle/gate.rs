@@ -9,6 +9,8 @@ use std::{
 
 use futures::future::select;
 use quick_cache::sync::Cache;
+#[cfg(feature = "capacity")]
+use tidegate_domain::throttle::limit::RampStart;
 use tidegate_domain::throttle::{
     self, CapacityKind, Place, Turn, Units, Usage, estimate,
     limit::{Limit, RateSteps},
@@ -55,6 +57,12 @@ impl Gate {
 
     pub(super) fn set_steps(&self, steps: RateSteps) {
         let woken = self.rule().set_steps(steps, self.now());
+        wake(woken);
+    }
+
+    #[cfg(feature = "capacity")]
+    pub(super) fn set_ramp_start(&self, kind: CapacityKind, start: RampStart) {
+        let woken = self.rule().set_ramp_start(kind, start, self.now());
         wake(woken);
     }
 

@@ -10,18 +10,28 @@ use tidegate_aws::rates::worker::WorkerFiles;
 use tidegate_domain::{
     lease::{EQUAL_WEIGHT, START, holder::SlowStart},
     rates::{Rate, Rates},
-    throttle::limit::{Limit, RateSteps},
+    throttle::{
+        CapacityKind,
+        limit::{Limit, RampStart, RateSteps},
+    },
 };
 use tokio::{
     runtime::Handle,
     sync::{Mutex as AsyncMutex, watch},
 };
 
+#[cfg(feature = "capacity")]
+use super::announcing;
 use super::{Task, Worker, status::View};
+#[cfg(feature = "capacity")]
+use crate::capacity::AnnounceBuilder;
 use crate::{
     clock::Clock,
     fleet::{InvalidUnits, Throttle, throttle},
 };
+
+/// The slow start of a worker whose announcement has failed, if it has no other.
+const FALLBACK: Duration = Duration::from_mins(10);
 
 /// The settings of a [`Worker`].
 #[derive(Clone, Debug)]
@@ -36,6 +46,9 @@ pub struct WorkerBuilder {
     slow_start: Duration,
     weight: NonZeroU32,
     clock: Clock,
+    /// At most one for each kind of capacity.
+    #[cfg(feature = "capacity")]
+    announcements: Vec<AnnounceBuilder>,
 }
 
 /// Why a worker cannot start.
@@ -63,8 +76,8 @@ pub enum BuildError {
         /// The given prefix.
         prefix: String,
     },
-    /// `slow_start` is set, but neither `max` nor `caps` is.
-    #[error("slow_start is set without max and without caps: the ramp needs a maximum to lead to")]
+    /// `slow_start` or `announce` is set, but neither `max` nor `caps` is.
+    #[error("slow_start or announce is set without max and without caps: the ramp needs a maximum to lead to")]
     SlowStart,
     /// There is no Tokio runtime here that the worker could run on.
     #[error("a worker must be started in a Tokio runtime")]
@@ -73,8 +86,19 @@ pub enum BuildError {
 
 impl WorkerBuilder {
     pub(super) fn new(client: aws_sdk_s3::Client, bucket: String, prefix: String) -> Self {
-        let (name, caps, maximum, slow_start) = (None, None, None, Duration::ZERO);
-        Self { client, bucket, prefix, name, caps, maximum, slow_start, weight: EQUAL_WEIGHT, clock: Clock::system() }
+        Self {
+            client,
+            bucket,
+            prefix,
+            name: None,
+            caps: None,
+            maximum: None,
+            slow_start: Duration::ZERO,
+            weight: EQUAL_WEIGHT,
+            clock: Clock::system(),
+            #[cfg(feature = "capacity")]
+            announcements: Vec::new(),
+        }
     }
 
     /// Sets what the workers of the fleet may use together, in capacity units a second. Of all workers' caps and that of
@@ -96,6 +120,42 @@ impl WorkerBuilder {
     /// scaling can then follow it.
     pub fn slow_start(mut self, over: Duration) -> Self {
         self.slow_start = over;
+        self
+    }
+
+    /// Announces the work before the worker begins, instead of a [slow start](Self::slow_start). It takes a request of
+    /// [`Coordinator::announce`](crate::capacity::Coordinator::announce) for the table that the worker uses. A second call for the
+    /// same kind of capacity replaces the first one.
+    ///
+    /// Until the announced capacity is ready, the worker may use one unit a second of that kind. Then its maximum applies. If the
+    /// announcement fails, or the capacity is not ready before the [deadline](AnnounceBuilder::deadline) of the request, the
+    /// worker starts slowly from that moment on: as `slow_start` says, or over 10 minutes. The log says why, and
+    /// [`CapacityStatus::announcement`](super::CapacityStatus::announcement) that it is so.
+    ///
+    /// The worker renews the announcement while it runs, each time that half of its [time](AnnounceBuilder::lasting) has passed,
+    /// and releases it when it stops or when nothing uses its throttle any more.
+    ///
+    /// Announcements add up, so each unit must be announced once. Either each worker announces its own share, with an id of
+    /// its own, which is the default. Or one process announces for the whole fleet and then starts the workers, which announce
+    /// nothing. For many workers, choose the second: the function limits the number of announcements.
+    ///
+    /// ```no_run
+    /// use tidegate::{capacity::{CapacityKind, Coordinator}, fleet::Worker};
+    ///
+    /// # fn example(s3: aws_sdk_s3::Client, lambda: aws_sdk_lambda::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let coordinator = Coordinator::new(lambda, "tidegate-capacity-coordinator");
+    /// let worker = Worker::builder(s3, "my-bucket", "rates/")
+    ///     .caps(20_000.0, 5_000.0)
+    ///     .max(1_500.0, 500.0)
+    ///     .announce(coordinator.announce("orders", CapacityKind::Write, 500))
+    ///     .start()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "capacity")]
+    pub fn announce(mut self, request: AnnounceBuilder) -> Self {
+        self.announcements.retain(|announced| announced.kind() != request.kind());
+        self.announcements.push(request);
         self
     }
 
@@ -137,7 +197,8 @@ impl WorkerBuilder {
             }
         }
         let maximum = self.maximum.map(|maximum| rates(["read maximum", "write maximum"], maximum)).transpose()?;
-        if !self.slow_start.is_zero() && maximum.is_none() && cap.is_none() {
+        let announced = self.announced();
+        if !(self.slow_start.is_zero() && announced.is_empty()) && maximum.is_none() && cap.is_none() {
             return Err(BuildError::SlowStart);
         }
         let unlimited = Rates { read: Rate::MAX, write: Rate::MAX };
@@ -150,15 +211,43 @@ impl WorkerBuilder {
         if !prefix.ends_with('/') {
             prefix.push('/');
         }
-        let slow_start = SlowStart { from: START, over: self.slow_start };
-        let limit = Limit { maximum, slow_start, steps: RateSteps::constant(START) };
+        let over = if self.slow_start.is_zero() { FALLBACK } else { self.slow_start };
+        let ramp = |kind| match announced.contains(&kind) {
+            true => RampStart::Pending,
+            false if self.slow_start.is_zero() => RampStart::Skipped,
+            false => RampStart::default(),
+        };
+        let limit = Limit {
+            maximum,
+            slow_start: SlowStart { from: START, over },
+            read_ramp: ramp(CapacityKind::Read),
+            write_ramp: ramp(CapacityKind::Write),
+            steps: RateSteps::constant(START),
+        };
         let throttle = Throttle::new(limit, self.clock);
         let files = WorkerFiles::new(self.client, self.bucket, &prefix, id.clone());
         let (stop, stopped) = watch::channel(false);
-        let view = Arc::new(Mutex::new(View::new(maximum)));
-        let task = Task::new(files, &throttle, Arc::clone(&view), cap, self.weight);
-        let task = runtime.spawn(task.run(stopped));
+        let view = Arc::new(Mutex::new(View::new(maximum, announced)));
+        let task = Task::new(files, &throttle, Arc::clone(&view), cap, self.weight).run(stopped);
+        #[cfg(feature = "capacity")]
+        let task = announcing::beside(task, self.announcements, &throttle);
+        let task = runtime.spawn(task);
         Ok(Worker { id: id.into(), throttle, view, stop, task: AsyncMutex::new(Some(task)) })
+    }
+}
+
+impl WorkerBuilder {
+    /// The kinds of capacity that the worker announces.
+    #[cfg(feature = "capacity")]
+    fn announced(&self) -> Vec<CapacityKind> {
+        self.announcements.iter().map(AnnounceBuilder::kind).collect()
+    }
+
+    /// The kinds of capacity that the worker announces: without the feature `capacity`, none.
+    #[cfg(not(feature = "capacity"))]
+    #[expect(clippy::unused_self, reason = "it is a setting with the feature `capacity`")]
+    const fn announced(&self) -> Vec<CapacityKind> {
+        Vec::new()
     }
 }
 

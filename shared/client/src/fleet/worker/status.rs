@@ -8,7 +8,7 @@ use tidegate_domain::{
         holder::{Basis, LeaseHolder},
     },
     rates::Rates,
-    throttle::CapacityKind,
+    throttle::{CapacityKind, limit::RampStart},
 };
 
 use crate::fleet::Throttle;
@@ -43,6 +43,21 @@ pub struct CapacityStatus {
     pub allowed: f64,
     /// What limits the worker.
     pub limited_by: LimitedBy,
+    /// What has become of the worker's announcement. `None` if this kind of capacity was not announced, by
+    /// `WorkerBuilder::announce` of the feature `capacity`.
+    pub announcement: Option<AnnouncementState>,
+}
+
+/// What has become of the announcement of a worker's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AnnouncementState {
+    /// The announced capacity is not there yet: the worker may use one unit a second.
+    Pending,
+    /// The capacity was there: the worker may use its maximum.
+    Ready,
+    /// The announcement has failed, as a warning in the log says: the slow start applies.
+    Failed,
 }
 
 /// What limits a worker.
@@ -59,6 +74,8 @@ pub enum LimitedBy {
     Maximum,
     /// The slow start.
     SlowStart,
+    /// The announced capacity is not there yet: the worker may use one unit a second.
+    Announcement,
     /// The worker has been stopped.
     Stopped,
     /// The callers use less than the limit.
@@ -76,14 +93,16 @@ pub(super) struct View {
     pub(super) confirmed: Option<Duration>,
     /// What the callers would use.
     pub(super) wants: Rates,
+    /// The kinds of capacity that the worker announces.
+    pub(super) announced: Vec<CapacityKind>,
     pub(super) is_stopped: bool,
 }
 
 impl View {
     /// The worker wants its maximum until its demand is measured.
-    pub(super) fn new(maximum: Rates) -> Self {
+    pub(super) fn new(maximum: Rates, announced: Vec<CapacityKind>) -> Self {
         let (holder, is_stopped) = (LeaseHolder::default(), false);
-        Self { holder, terms: None, summary: None, confirmed: None, wants: maximum, is_stopped }
+        Self { holder, terms: None, summary: None, confirmed: None, wants: maximum, announced, is_stopped }
     }
 
     pub(super) fn status(&self, throttle: &Throttle) -> WorkerStatus {
@@ -100,18 +119,24 @@ impl View {
 
     fn capacity(&self, kind: CapacityKind, throttle: &Throttle, now: Duration) -> CapacityStatus {
         let (limit, allowance) = (throttle.limit(), self.holder.allowance(now));
-        let [lease, allowed, wants, maximum] =
-            [allowance.rates, limit.at(now), self.wants, limit.maximum].map(|rates| kind.of(rates));
+        let [lease, allowed, wants, maximum, ramp] =
+            [allowance.rates, limit.at(now), self.wants, limit.maximum, limit.ramp(now)].map(|rates| kind.of(rates));
         let is_all_granted = self.holder.wanted().is_some_and(|wanted| lease >= kind.of(wanted));
         let limited_by = match allowance.basis {
             _ if self.is_stopped => LimitedBy::Stopped,
+            _ if limit.ramp_start(kind) == RampStart::Pending => LimitedBy::Announcement,
             _ if wants < allowed || (wants == allowed && wants < maximum) => LimitedBy::Demand,
             _ if allowed == maximum => LimitedBy::Maximum,
-            Basis::Lease if is_all_granted && limit.ramp(now) != limit.maximum => LimitedBy::SlowStart,
+            Basis::Lease if is_all_granted && ramp != maximum => LimitedBy::SlowStart,
             Basis::Start => LimitedBy::NoLease,
             Basis::Lease => LimitedBy::Lease,
             Basis::SafeShare => LimitedBy::SafeShare,
         };
+        let announcement = self.announced.contains(&kind).then(|| match limit.ramp_start(kind) {
+            RampStart::Pending => AnnouncementState::Pending,
+            RampStart::Skipped => AnnouncementState::Ready,
+            RampStart::At(_) => AnnouncementState::Failed,
+        });
         let of_terms = |of: fn(&LeaseTerms) -> Rates| self.terms.as_ref().map(|terms| kind.of(of(terms)).units());
         CapacityStatus {
             cap: of_terms(|terms| terms.cap),
@@ -119,6 +144,7 @@ impl View {
             lease: lease.units(),
             allowed: allowed.units(),
             limited_by,
+            announcement,
         }
     }
 }
