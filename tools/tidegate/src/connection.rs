@@ -12,7 +12,7 @@ use tidegate_aws::client;
 const ATTEMPTS: u32 = 6;
 /// There is no deadline, and the operator may be far away.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the table is.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub struct NamespaceOptions {
 impl Connection {
     /// The SDK's configuration, from the environment.
     pub async fn sdk(&self) -> SdkConfig {
-        with_operator_timeouts(client::config_from_env().await)
+        operator_config().await
     }
 
     /// A client of the table.
@@ -91,6 +91,11 @@ impl Connection {
         }
         error
     }
+}
+
+/// The SDK's configuration for an operator, from the environment.
+pub(crate) async fn operator_config() -> SdkConfig {
+    with_operator_timeouts(client::config_from_env().await)
 }
 
 /// The configuration with timeouts for an operator instead of a function.

@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod bucket;
+pub mod capacity;
 pub mod connection;
 pub mod entity;
 pub mod limits;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind, parser::ValueSource};
 use clap_complete::Shell;
 use tidegate_command::{
-    audit, bucket,
+    audit, bucket, capacity,
     connection::{Connection, NamespaceOptions},
     entity, limits, namespace,
     output::Output,
@@ -22,7 +22,7 @@ struct Cli {
     /// The bucket table, by its name or ARN
     #[arg(long, value_name = "NAME", env = "TIDEGATE_TABLE", hide_env_values = true, global = true)]
     table: Option<String>,
-    /// Where DynamoDB is, if not at AWS
+    /// Where DynamoDB is, if not at AWS; for `capacity`, where Lambda is
     #[arg(long, value_name = "URL", global = true)]
     endpoint: Option<String>,
     /// Prints JSON
@@ -62,6 +62,8 @@ enum Command {
         #[command(subcommand)]
         action: tokens::Action,
     },
+    /// Announces work to capacity-coordinator before it hits a table, and shows what is announced
+    Capacity(capacity::Options),
     /// Prints a script that completes this command in a shell
     Completions {
         /// The shell
@@ -93,9 +95,21 @@ async fn main() -> ExitCode {
         clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut io::stdout());
         return ExitCode::SUCCESS;
     }
-    if matches!(command, Command::Tokens { .. }) && matches.value_source("table") == Some(ValueSource::CommandLine) {
-        let message = "--table is the bucket table: name the token tables by --base or by variables";
+    let is_named = matches.value_source("table") == Some(ValueSource::CommandLine);
+    let conflict = match &command {
+        Command::Tokens { .. } => Some("name the token tables by --base or by variables"),
+        Command::Capacity(_) => Some("name the coordinated table without an option"),
+        _ => None,
+    };
+    if let Some(instead) = conflict.filter(|_| is_named) {
+        let message = format!("--table is the bucket table: {instead}");
         Cli::command().error(ErrorKind::ArgumentConflict, message).exit();
+    }
+    if let Command::Capacity(options) = command {
+        if let Err(error) = options.function() {
+            Cli::command().error(ErrorKind::MissingRequiredArgument, error).exit();
+        }
+        return exit_code(Box::pin(options.run(endpoint.as_deref(), json)).await);
     }
     let named = match &command {
         Command::Tokens { action } => action.table().map(|table| (table, tokens::NAMED_BY)),
@@ -104,10 +118,14 @@ async fn main() -> ExitCode {
     let (table, named_by) =
         named.unwrap_or_else(|error| Cli::command().error(ErrorKind::MissingRequiredArgument, error).exit());
     let connection = Connection { table, named_by, endpoint, json };
-    match Box::pin(run(&connection, command)).await {
+    exit_code(Box::pin(run(&connection, command)).await.map_err(|error| connection.explained(error)))
+}
+
+fn exit_code(ended: anyhow::Result<u8>) -> ExitCode {
+    match ended {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("error: {:#}", connection.explained(error));
+            eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -127,7 +145,7 @@ async fn run(connection: &Connection, command: Command) -> anyhow::Result<u8> {
         Command::Namespace { action } => action.run(connection).await?,
         Command::Redrive(options) => return redrive::command(connection, options).await,
         Command::Tokens { action } => return action.run(connection).await,
-        Command::Completions { .. } => return Ok(0),
+        Command::Capacity(_) | Command::Completions { .. } => return Ok(0),
     };
     output.print(connection.json)?;
     Ok(0)
