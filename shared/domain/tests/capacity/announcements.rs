@@ -1,6 +1,6 @@
 //! Which announcements are accepted.
 
-use std::time::Duration;
+use std::{slice::from_ref, time::Duration};
 
 use tidegate_domain::capacity::{
     Capacity,
@@ -70,7 +70,7 @@ fn announced_work_counts_once() {
 #[test]
 fn the_latest_announcement_knows_the_other_traffic() {
     let early = announcement("a", 1_000, [0, 900], None);
-    let late = decide(request("b", 500, 60), 1_200, &[early.clone()]).unwrap();
+    let late = decide(request("b", 500, 60), 1_200, from_ref(&early)).unwrap();
     let expect = Demand { other: units(1_200), announced: units(1_500) };
     assert_eq!(demand([&late, &early], &table(), at(600)), Some(expect));
     assert_eq!(demand([&early, &late], &table(), at(600)), Some(expect));
@@ -113,7 +113,7 @@ fn a_released_announcement_never_counts() {
 #[test]
 fn a_request_from_before_the_release_is_refused() {
     let released = Announcement { released: Some(at(590)), ..announcement("a", 1_000, [0, 590], None) };
-    let decide = |begun| accept(request("a", 1, 60), &[measured(0)], &[released.clone()], &LIMITS, at(begun), at(600));
+    let decide = |begun| accept(request("a", 1, 60), &[measured(0)], from_ref(&released), &LIMITS, at(begun), at(600));
     check_refused(decide(590), "id \"a\" was released after this request had begun");
     assert!(decide(591).is_ok());
 }
