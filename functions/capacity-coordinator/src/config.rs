@@ -72,11 +72,22 @@ pub fn table_name(text: &str) -> &str {
 fn tables<F: Fn(&str) -> Option<String>>(settings: &Settings<F>) -> Result<BTreeSet<String>, ConfigError> {
     let purpose = "the tables that may be announced to";
     let value = settings.get(TABLES).ok_or(ConfigError::Missing { name: TABLES, purpose })?;
-    let names: Vec<_> = value.split(',').map(|name| table_name(name.trim()).to_owned()).collect();
-    if names.iter().all(|name| table::is_name(name) && !name.starts_with("arn:")) {
-        return Ok(names.into_iter().collect());
+    let region = settings.get("AWS_REGION");
+    // A table of the same name in another region is another table.
+    let is_here = |table: &str| {
+        let of_arn = table.starts_with("arn:").then(|| table.split(':').nth(3)).flatten();
+        of_arn.is_none() || region.is_none() || of_arn == region.as_deref()
+    };
+    let tables: Vec<_> = value.split(',').map(str::trim).collect();
+    let is_valid = |table: &&str| {
+        let name = table_name(table);
+        table::is_name(name) && !name.starts_with("arn:") && is_here(table)
+    };
+    if tables.iter().all(is_valid) {
+        return Ok(tables.into_iter().map(|table| table_name(table).to_owned()).collect());
     }
-    Err(ConfigError::Invalid { name: TABLES, value, expected: "names or ARNs of tables, with commas between them" })
+    let expected = "names of tables, or ARNs of tables of this region, with commas between them";
+    Err(ConfigError::Invalid { name: TABLES, value, expected })
 }
 
 fn units<F: Fn(&str) -> Option<String>>(
@@ -171,6 +182,10 @@ mod tests {
         check_error(("STATE_TABLE", "a table"), "\"a table\"");
         check_error(("TABLES", "orders,"), "\"orders,\"");
         check_error(("TABLES", "arn:aws:s3:::bucket"), "\"arn:aws:s3:::bucket\"");
+        let elsewhere = "arn:aws:dynamodb:eu-west-1:111122223333:table/orders";
+        let variables = [("STATE_TABLE", "coordinator"), ("TABLES", elsewhere), ("AWS_REGION", "us-east-1")];
+        assert!(read(&variables).unwrap_err().to_string().contains("ARNs of tables of this region"));
+        assert!(read(&[variables[0], variables[1], ("AWS_REGION", "eu-west-1")]).is_ok());
         check_error(("MAX_UNITS", "-1"), "\"-1\"");
         check_error(("MAX_UNITS_PER_CALLER", "4k"), "\"4k\"");
         check_error(("MAX_SECONDS", "0"), "\"0\": expected a whole number of seconds");

@@ -99,6 +99,8 @@ pub enum RefusalReason {
     LimitExceeded,
     /// The id is in force for other targets, or was announced by another caller.
     IdTaken,
+    /// The announcement was released after the request had begun.
+    Released,
     /// Another reason: the function has panicked, or is newer than this crate.
     Other,
 }
@@ -121,6 +123,7 @@ impl RefusalReason {
             "MaximumTooLow" => Self::MaximumTooLow,
             "LimitExceeded" => Self::LimitExceeded,
             "IdTaken" => Self::IdTaken,
+            "Released" => Self::Released,
             _ => Self::Other,
         }
     }
@@ -176,6 +179,7 @@ mod tests {
             ("MaximumTooLow", RefusalReason::MaximumTooLow),
             ("LimitExceeded", RefusalReason::LimitExceeded),
             ("IdTaken", RefusalReason::IdTaken),
+            ("Released", RefusalReason::Released),
             ("Teapot", RefusalReason::Other),
         ];
         for (name, expect) in names {
