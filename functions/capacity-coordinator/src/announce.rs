@@ -5,7 +5,7 @@ use tidegate_aws::{
     concurrent::{Backoff, within},
 };
 use tidegate_domain::capacity::{
-    announcement::{Announcement, Demand, Measured, Request, accept, demand},
+    announcement::{Announcement, Demand, Measured, Refusal, Request, accept, demand},
     minimum::plan,
 };
 
@@ -45,10 +45,12 @@ impl CapacityCoordinator {
         }
         report.counts.announced += 1;
         let announcement = accepted.announcement.clone();
-        let in_force = |source| Failure::InForce {
-            id: announcement.id.clone(),
-            until: announcement.until,
-            source: Box::new(source),
+        let in_force = |source| match source {
+            released @ Failure::Refused(_) => released,
+            source => {
+                let (id, until) = (announcement.id.clone(), announcement.until);
+                Failure::InForce { id, until, source: Box::new(source) }
+            }
         };
         Box::pin(self.carry_out(surveys, accepted, warm, time, report)).await.map_err(in_force)
     }
@@ -68,23 +70,21 @@ impl CapacityCoordinator {
             if goal.scalable.is_some() {
                 let settled = self.settle(&goal.target, None, false, time).await?;
                 report.counts += &settled.counts;
-                goal.demand = settled.demand.unwrap_or(goal.demand);
-                if let Some((minimum, found)) = settled.minimum {
-                    (goal.wanted, goal.scalable) = (minimum, Some(found));
-                }
+                goal.adopt(&settled);
             }
             goals.push(goal);
         }
         if warm {
             self.warm(&mut goals, time, report).await?;
         }
-        self.wait(&mut goals, time, report).await?;
+        let Accepted { announcement, .. } = &accepted;
+        self.wait(&mut goals, announcement.until, time, report).await?;
         if goals.iter().all(Goal::is_met) {
-            self.mark_ready(&accepted.announcement, time, report).await;
+            self.mark_ready(announcement, time, report).await?;
         } else {
             report.counts.not_ready += 1;
         }
-        Ok(self.answer(&accepted.announcement, &goals))
+        Ok(self.answer(announcement, &goals))
     }
 
     /// Returns what a dry run would do.
@@ -101,18 +101,33 @@ impl CapacityCoordinator {
         Ok(goals)
     }
 
-    /// Stores when the capacity was there.
-    async fn mark_ready(&self, announcement: &Announcement, time: Time, report: &mut CoordinatorReport) {
+    /// Stores when the capacity was there. Fails if the announcement was released meanwhile.
+    async fn mark_ready(
+        &self,
+        announcement: &Announcement,
+        time: Time,
+        report: &mut CoordinatorReport,
+    ) -> Result<(), Failure> {
         let ready = time.now();
         if announcement.ready.is_some() {
-            return;
+            return Ok(());
         }
+        let marked = within(time.deadline, self.announcements.mark_ready(announcement, ready)).await;
         report.seconds_to_ready = Some(ready.since(announcement.since));
-        // If it was announced again or released meanwhile, this changes nothing.
-        if let Err(error) = within(time.deadline, self.announcements.mark_ready(announcement, ready)).await {
-            tracing::warn!(id = announcement.id, %error, "the announcement could not be marked as ready");
-            report.counts.failed += 1;
+        match marked {
+            Ok(WriteOutcome::Written) => {}
+            Ok(WriteOutcome::Lost) => {
+                let found = within(time.deadline, self.announcements.find(&announcement.id)).await?;
+                if !found.is_some_and(|found| found.is_in_force(ready)) {
+                    return Err(Refusal::Released(announcement.id.clone()).into());
+                }
+            }
+            Err(error) => {
+                tracing::warn!(id = announcement.id, %error, "the announcement could not be marked as ready");
+                report.counts.failed += 1;
+            }
         }
+        Ok(())
     }
 
     /// Accepts a request, and writes the announcement unless this is a dry run.

@@ -31,7 +31,7 @@ const SECONDS: u32 = 86_400;
 const ANNOUNCEMENTS: usize = 1_000;
 /// Billionths of a US dollar.
 ///
-/// AWS: [pricing](https://aws.amazon.com/dynamodb/pricing/provisioned/).
+/// AWS: [pricing](https://aws.amazon.com/dynamodb/pricing/on-demand/).
 const PRICES: WarmPrices = WarmPrices { read: 130_000, write: 650_000 };
 
 impl Config {
@@ -65,7 +65,7 @@ impl Config {
 }
 
 /// Returns the name of a table that is given by its name or ARN.
-pub fn table_name(text: &str) -> &str {
+fn table_name(text: &str) -> &str {
     text.split_once(":table/").map_or(text, |(_, name)| name)
 }
 

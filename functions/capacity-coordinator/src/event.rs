@@ -13,8 +13,6 @@ use tidegate_domain::{
     throttle::CapacityKind,
 };
 
-use crate::config::table_name;
-
 /// The function's event, checked.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
@@ -174,7 +172,7 @@ fn target(table: &str, index: Option<String>, dimension: String) -> Result<Targe
     };
     let name = |text: &str| table::is_name(text) && !text.starts_with("arn:");
     let index = index.map(|index| checked("index", index, "the name of a global secondary index", name)).transpose()?;
-    Ok(Target { table: checked("table", table_name(table).to_owned(), "a table's name", name)?, index, kind })
+    Ok(Target { table: checked("table", table.to_owned(), "a table's name", name)?, index, kind })
 }
 
 fn checked(
@@ -258,12 +256,6 @@ mod tests {
     }
 
     #[test]
-    fn a_table_may_be_given_by_its_arn() {
-        let arn = json!({"table": "arn:aws:dynamodb:eu-west-1:111122223333:table/orders"});
-        assert_eq!(targets(with(&arn)), [target(None)]);
-    }
-
-    #[test]
     fn other_requests_are_read() {
         let check = |event, expect| assert_eq!(Event::try_from(event).unwrap(), expect);
         check(json!({"action": "release", "id": "load-42"}), Event::Release { id: "load-42".to_owned() });
@@ -291,5 +283,7 @@ mod tests {
         check_error(with(&json!({"dimension": "writes"})), "dimension is \"writes\": expected \"read\" or \"write\"");
         check_error(with(&json!({"table": "a"})), "table is \"a\"");
         check_error(with(&json!({"index": ""})), "index is \"\"");
+        let arn = "arn:aws:dynamodb:eu-west-1:111122223333:table/orders";
+        check_error(with(&json!({"table": arn})), "table/orders\": expected a table's name");
     }
 }

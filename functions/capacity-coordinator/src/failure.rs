@@ -18,9 +18,11 @@ pub enum Failure {
     Malformed(#[from] MalformedRequest),
     #[error("table {0:?} is not coordinated: add its ARN to the stack's parameter CoordinatedTableArns")]
     NotCoordinated(String),
-    #[error("table {0:?} does not exist")]
+    #[error("table {0:?} does not exist: check its name, and that it is of this account and region")]
     UnknownTable(String),
-    #[error("table {table:?} has no global secondary index {index:?}")]
+    #[error(
+        "table {table:?} has no global secondary index {index:?}: check its name, or leave out index for the table"
+    )]
     UnknownIndex { table: String, index: String },
     #[error("{0} is no scalable target: enable auto scaling for it, or use on-demand mode")]
     NoScalableTarget(Target),
@@ -44,6 +46,8 @@ pub enum Failure {
         until.rfc3339()
     )]
     InForce { id: String, until: EpochMillis, source: Box<Failure> },
+    #[error("{0} records of targets cannot be read: the log names them")]
+    Unreadable(usize),
     #[error("{failed} of {targets} targets are not settled; the first failure is: {first}")]
     Unsettled { failed: usize, targets: usize, first: Box<Failure> },
 }
@@ -63,7 +67,7 @@ impl Failure {
             Self::Refused(Refusal::Released(_)) => "Released",
             Self::Refused(_) | Self::WarmNotAllowed => "LimitExceeded",
             Self::Deadline => "Busy",
-            Self::Call(_) | Self::Unsettled { .. } => "CallFailed",
+            Self::Call(_) | Self::Unsettled { .. } | Self::Unreadable(_) => "CallFailed",
             Self::InForce { source, .. } => source.error_type(),
         }
     }
@@ -72,7 +76,7 @@ impl Failure {
     pub(crate) const fn is_refusal(&self) -> bool {
         match self {
             Self::InForce { source, .. } => source.is_refusal(),
-            _ => !matches!(self, Self::Deadline | Self::Call(_) | Self::Unsettled { .. }),
+            _ => !matches!(self, Self::Deadline | Self::Call(_) | Self::Unsettled { .. } | Self::Unreadable(_)),
         }
     }
 }

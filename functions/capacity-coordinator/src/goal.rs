@@ -6,10 +6,13 @@ use tidegate_aws::{
     concurrent::within,
     table_capacity::{Described, Mode, Warm},
 };
-use tidegate_domain::capacity::{
-    Capacity, ScalableTarget, Target,
-    announcement::{Announcement, Demand},
-    warm,
+use tidegate_domain::{
+    capacity::{
+        Capacity, ScalableTarget, Target,
+        announcement::{Announcement, Demand},
+        warm,
+    },
+    time::EpochMillis,
 };
 use tokio::time::{Instant, sleep};
 
@@ -18,6 +21,7 @@ use crate::{
     answer::{AnnounceAnswer, TargetAnswer, seconds},
     failure::Failure,
     report::CoordinatorReport,
+    settle::Settled,
     target::Survey,
     time::Time,
 };
@@ -47,6 +51,14 @@ impl Goal {
     pub(crate) fn new(survey: Survey, demand: Demand) -> Self {
         let Survey { target, described, scalable, .. } = survey;
         Self { target, wanted: demand.total(), demand, scalable, described, short_looks: 0, is_warming: false }
+    }
+
+    /// Waits for what a settlement has found to be needed.
+    pub(crate) fn adopt(&mut self, settled: &Settled) {
+        self.demand = settled.demand.unwrap_or(self.demand);
+        if let Some((minimum, found)) = settled.minimum {
+            (self.wanted, self.scalable) = (minimum, Some(found));
+        }
     }
 
     /// A table that is not active may be about to lose capacity.
@@ -86,10 +98,12 @@ impl CapacityCoordinator {
         Ok(())
     }
 
-    /// Looks at the tables until they have the capacity, or there is no time left. A call that fails is made again.
+    /// Looks at the tables until they have the capacity, the announcement ends, or there is no time left. A call that fails is
+    /// made again.
     pub(crate) async fn wait(
         &self,
         goals: &mut [Goal],
+        until: EpochMillis,
         time: Time,
         report: &mut CoordinatorReport,
     ) -> Result<(), Failure> {
@@ -106,7 +120,7 @@ impl CapacityCoordinator {
                     Err(error) => return Err(error),
                 }
             }
-            let is_time_over = Instant::now() + self.poll >= time.deadline;
+            let is_time_over = Instant::now() + self.poll >= time.within(until, Duration::ZERO);
             if is_time_over || !goals.iter().any(Goal::can_wait) {
                 return Ok(());
             }
@@ -125,6 +139,7 @@ impl CapacityCoordinator {
         if goal.scalable.is_some() && goal.short_looks.is_multiple_of(SHORT_LOOKS) {
             let settled = self.settle(&goal.target, None, true, time).await?;
             report.counts += &settled.counts;
+            goal.adopt(&settled);
         }
         Ok(())
     }

@@ -55,7 +55,7 @@ impl CapacityCoordinator {
 fn count(failure: &Failure, counts: &mut Counts) {
     match failure {
         // Its targets are counted already.
-        Failure::Unsettled { .. } => {}
+        Failure::Unsettled { .. } | Failure::Unreadable(_) => {}
         failure if failure.is_refusal() => counts.refused += 1,
         _ => counts.failed += 1,
     }

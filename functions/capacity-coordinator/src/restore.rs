@@ -21,7 +21,7 @@ use crate::{
     time::Time,
 };
 
-/// How many targets are settled at the same time. Application Auto Scaling throttles soon.
+/// How many targets are settled, and announcements deleted, at the same time. Application Auto Scaling throttles soon.
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
 
 /// How long an announcement is kept after its end: metrics show its work for some minutes.
@@ -32,7 +32,7 @@ impl CapacityCoordinator {
     pub(crate) async fn restore(&self, time: Time, counts: &mut Counts) -> Result<RestoreAnswer, Failure> {
         let now = time.now();
         // The records are read before the announcements.
-        let targets = within(time.deadline, self.announcements.targets()).await?;
+        let (targets, unreadable) = within(time.deadline, self.announcements.targets()).await?;
         let mut answer =
             RestoreAnswer { targets: targets.len(), dry_run: self.config.dry_run, ..RestoreAnswer::default() };
         let (mut failed, mut first) = (0, None);
@@ -42,8 +42,6 @@ impl CapacityCoordinator {
                 stored.iter().partition(|announcement: &&Announcement| announcement.is_in_force(now));
             answer.announcements = in_force.len();
             answer.expired = ended.iter().filter(|ended| ended.released.is_none()).count();
-            // Before the records are forgotten: without a record, nothing is read.
-            self.delete_ended(&ended, now, time).await?;
             let settle = |seen| {
                 let state = State { now, seen: Cow::Borrowed(seen), announcements: (&stored[..]).into() };
                 async move { (seen, Box::pin(self.restore_target(state, time)).await) }
@@ -61,12 +59,17 @@ impl CapacityCoordinator {
                     }
                 }
             }
+            self.delete_ended(&ended, now, time, counts).await;
         }
         counts.targets = targets.len();
         counts.failed += failed;
         (answer.raised, answer.restored) = (counts.raised, counts.restored);
         if let Some(first) = first {
             return Err(Failure::Unsettled { failed, targets: targets.len(), first: Box::new(first) });
+        }
+        if unreadable > 0 {
+            counts.failed += unreadable;
+            return Err(Failure::Unreadable(unreadable));
         }
         counts.succeeded = 1;
         Ok(answer)
@@ -78,9 +81,11 @@ impl CapacityCoordinator {
         let StoredTarget { record: TargetRecord { target, is_on_demand, minimum }, .. } = state.seen.as_ref();
         let is_needed = demand(state.announcements.iter(), target, state.now).is_some() && !is_on_demand;
         let is_short = match minimum {
-            Some(minimum) if is_needed => match self.describe(target, time).await? {
-                Described { is_active: true, mode: Mode::Provisioned { units } } => units < minimum.planned,
-                _ => false,
+            Some(minimum) if is_needed => match self.describe(target, time).await {
+                Ok(Described { is_active: true, mode: Mode::Provisioned { units } }) => units < minimum.planned,
+                // To settle it tells whether it has a minimum.
+                Ok(_) | Err(Failure::UnknownTable(_) | Failure::UnknownIndex { .. }) => false,
+                Err(error) => return Err(error),
             },
             _ => false,
         };
@@ -88,16 +93,29 @@ impl CapacityCoordinator {
         self.settle(&target, Some(state), is_short, time).await
     }
 
-    /// Deletes announcements that ended some minutes ago. Until then, the consumption may hold their work.
-    async fn delete_ended(&self, ended: &[&Announcement], now: EpochMillis, time: Time) -> Result<(), Failure> {
+    /// Deletes announcements that ended some minutes ago. Until then, the consumption may hold their work. If a call fails,
+    /// the next restore deletes them.
+    async fn delete_ended(&self, ended: &[&Announcement], now: EpochMillis, time: Time, counts: &mut Counts) {
         if self.config.dry_run {
-            return Ok(());
+            return;
         }
-        for announcement in ended.iter().filter(|announcement| now.since(announcement.until) >= KEPT) {
-            // If another process was faster, it is gone or announced again.
-            within(time.deadline, self.announcements.delete(announcement)).await?;
+        let end = |announcement: &Announcement| announcement.released.unwrap_or(announcement.until);
+        let old = ended.iter().filter(|announcement| now.since(end(announcement)) >= KEPT);
+        let delete = |announcement: &&Announcement| {
+            let announcement = (*announcement).clone();
+            async move { (within(time.deadline, self.announcements.delete(&announcement)).await, announcement) }
+        };
+        for (deleted, announcement) in concurrently(old, CONCURRENCY, delete).await {
+            match deleted {
+                Ok(WriteOutcome::Written) => counts.expired += usize::from(announcement.released.is_none()),
+                // Another process was faster: it is gone, or announced again.
+                Ok(WriteOutcome::Lost) => counts.races_lost += 1,
+                Err(error) => {
+                    tracing::warn!(id = announcement.id, %error, "an announcement that has ended is not deleted");
+                    counts.failed += 1;
+                }
+            }
         }
-        Ok(())
     }
 
     /// Ends an announcement. If a target cannot be settled then, the schedule does it.

@@ -2,10 +2,12 @@
 
 use tidegate_aws::{
     concurrent::within,
-    consumption::Consumed,
     table_capacity::{Described, Mode},
 };
-use tidegate_domain::capacity::{ScalableTarget, Target, Utilization, announcement::Measured};
+use tidegate_domain::capacity::{
+    Capacity, ScalableTarget, Target, Utilization,
+    announcement::{Measured, Minute},
+};
 use tokio::time::timeout_at;
 
 use crate::{CapacityCoordinator, failure::Failure, time::Time};
@@ -17,13 +19,18 @@ pub(crate) struct Survey {
     pub(crate) described: Described,
     /// `None` if the table is on demand.
     pub(crate) scalable: Option<ScalableTarget>,
-    pub(crate) consumed: Consumed,
+    /// What it consumed in the last minutes.
+    pub(crate) minutes: Vec<Minute>,
 }
 
 impl Survey {
+    /// Returns the highest consumption.
+    pub(crate) fn consumption(&self) -> Capacity {
+        self.minutes.iter().map(|minute| minute.consumption).max().unwrap_or_default()
+    }
+
     pub(crate) fn measured(&self) -> Measured {
-        let Consumed { units, from, to } = self.consumed;
-        Measured { consumption: units, from, to, maximum: self.scalable.map(|scalable| scalable.maximum) }
+        Measured { minutes: self.minutes.clone(), maximum: self.scalable.map(|scalable| scalable.maximum) }
     }
 }
 
@@ -41,8 +48,8 @@ impl CapacityCoordinator {
             Mode::Provisioned { .. } => Some(self.scalable(&target, time).await?),
             Mode::OnDemand { .. } => None,
         };
-        let consumed = within(time.deadline, self.consumption.of(&target, time.now())).await?;
-        Ok(Survey { target, described, scalable, consumed })
+        let minutes = within(time.deadline, self.consumption.of(&target, time.now())).await?;
+        Ok(Survey { target, described, scalable, minutes })
     }
 
     pub(crate) async fn describe(&self, target: &Target, time: Time) -> Result<Described, Failure> {

@@ -80,12 +80,15 @@ impl Announcements {
         output.item.map(|item| stored_target(&item)).transpose()
     }
 
-    /// Reads the records of all targets. An unreadable one is logged and left out, because it must not hold up the others.
-    pub async fn targets(&self) -> Result<Vec<StoredTarget>, StoreError> {
-        Ok(readable(&self.partition(TARGET).await?, stored_target))
+    /// Reads the records of all targets, and counts those that cannot be read. They are logged, and do not hold up the others.
+    pub async fn targets(&self) -> Result<(Vec<StoredTarget>, usize), StoreError> {
+        let items = self.partition(TARGET).await?;
+        let read = readable(&items, stored_target);
+        let unreadable = items.len() - read.len();
+        Ok((read, unreadable))
     }
 
-    /// Reads all announcements, in force or not. An unreadable one is logged and left out, too.
+    /// Reads all announcements, in force or not. One that cannot be read is logged and left out.
     pub async fn all(&self) -> Result<Vec<Announcement>, StoreError> {
         Ok(readable(&self.partition(ANNOUNCEMENT).await?, announcement))
     }
@@ -205,6 +208,12 @@ fn unchanged(seen: Option<&Announcement>) -> Expression {
     if let Some(seen) = seen {
         expression.compare(UNTIL, "=", number(&seen.until));
         expression.compare(UNITS, "=", number(&seen.units));
+        if let Some(released) = &seen.released {
+            expression.compare(RELEASED, "=", number(released));
+        } else {
+            let name = expression.name(RELEASED);
+            expression.require(&format!("attribute_not_exists({name})"));
+        }
     } else {
         let name = expression.name(UNTIL);
         expression.require(&format!("attribute_not_exists({name})"));

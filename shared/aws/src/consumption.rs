@@ -10,7 +10,7 @@ use aws_sdk_cloudwatch::{
     types::{Dimension, Metric, MetricDataQuery, MetricStat, StatusCode},
 };
 use tidegate_domain::{
-    capacity::{Capacity, Target},
+    capacity::{Capacity, Target, announcement::Minute},
     throttle::CapacityKind,
     time::EpochMillis,
 };
@@ -29,17 +29,6 @@ pub struct Consumption {
     client: Client,
 }
 
-/// The consumption of the last minutes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Consumed {
-    /// The mean of the minute with the higher consumption, rounded up.
-    pub units: Capacity,
-    /// When the first minute began.
-    pub from: EpochMillis,
-    /// When the last minute ended.
-    pub to: EpochMillis,
-}
-
 impl Consumption {
     /// What this client sees.
     pub const fn new(client: Client) -> Self {
@@ -47,8 +36,8 @@ impl Consumption {
     }
 
     /// Finds what a target consumed in the last two complete minutes that have a metric. The metric of the last one may not
-    /// be complete yet, so the higher consumption counts. Without metrics, nothing was consumed.
-    pub async fn of(&self, target: &Target, now: EpochMillis) -> Result<Consumed, StoreError> {
+    /// be complete yet. Without metrics, nothing was consumed.
+    pub async fn of(&self, target: &Target, now: EpochMillis) -> Result<Vec<Minute>, StoreError> {
         let end = now.get() / 1000 / MINUTE * MINUTE;
         let start = end - MINUTES * MINUTE;
         let metric = match target.kind {
@@ -74,13 +63,8 @@ impl Consumption {
         let mut points: Vec<_> = points.map(|(time, sum)| (time.secs(), *sum)).collect();
         points.sort_by_key(|(time, _)| Reverse(*time));
         points.truncate(2);
-        let first = points.last().map_or(start, |(time, _)| *time);
-        let last = points.first().map_or(end, |(time, _)| time + MINUTE);
-        Ok(Consumed {
-            units: points.iter().map(|(_, sum)| mean(*sum)).max().unwrap_or_default(),
-            from: moment(first),
-            to: moment(last),
-        })
+        let minute = |(from, sum): &(i64, f64)| Minute { from: moment(*from), consumption: mean(*sum) };
+        Ok(points.iter().map(minute).collect())
     }
 }
 

@@ -29,7 +29,7 @@
 //!   with which it has decided. That moment is before it reads the target.
 //! - A description of a target is at most [`minimum::CALL`] old.
 //! - A new announcement and the record are written in one transaction.
-//! - Clocks differ by less than [`minimum::CALLS_END`].
+//! - Clocks differ by less than a minute: the rest of [`minimum::CALLS_END`].
 //!
 //! A minimum may be too low for up to a minute. That does no harm while the table is used as announced: auto scaling lowers a
 //! capacity after [15 minutes](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/AutoScaling.html) of low

@@ -58,7 +58,7 @@ async fn an_announcement_raises_the_minimum_until_it_is_dropped() -> anyhow::Res
 #[tokio::test]
 async fn the_function_says_why_it_refuses() -> anyhow::Result<()> {
     let (tables, _scene, client) = scenes().await?;
-    let request = |table: &str, units| client.announce(table, CapacityKind::Write, units).id(ID);
+    let request = |table: &str, units| client.announce(table, CapacityKind::Write, units);
     client.announce("orders", CapacityKind::Write, 5).id("taken").await?.keep();
     for (request, reason) in [
         (request("others", 5), RefusalReason::NotCoordinated),
@@ -68,7 +68,7 @@ async fn the_function_says_why_it_refuses() -> anyhow::Result<()> {
         (request("orders", 50_000), RefusalReason::MaximumTooLow),
         (request("orders", 5).lasting(Duration::from_hours(48)), RefusalReason::LimitExceeded),
         (request("orders", 5).id("taken").caller("etl"), RefusalReason::IdTaken),
-        (client.announce("orders", CapacityKind::Read, 5).id(ID), RefusalReason::NoScalableTarget),
+        (client.announce("orders", CapacityKind::Read, 5), RefusalReason::NoScalableTarget),
     ] {
         let CapacityError::Refused(refused) = request.await.unwrap_err() else { anyhow::bail!("{reason:?}") };
         assert_eq!(refused.reason, reason, "{refused}");

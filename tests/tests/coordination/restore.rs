@@ -111,6 +111,30 @@ async fn one_target_does_not_hold_up_others() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The work of the last run has ended, and its id is announced again. The release comes between the reads and the write.
+#[tokio::test]
+async fn a_release_between_reads_and_write_counts() -> anyhow::Result<()> {
+    for second in [5, 700] {
+        let scene = CoordinatorScene::new().await?;
+        scene.announce("load-42", 0).await?;
+        scene.invoke(release("load-42"), 3).await?;
+        let other = scene.process(&[])?;
+        scene.http.hold("TransactWriteItems");
+        let announced = scene.announce("load-42", second);
+        let released = async {
+            scene.http.held().await;
+            let answer = invoke(&other, release("load-42"), second + 10, in_time()).await;
+            scene.http.release();
+            answer
+        };
+        let (announced, released) = tokio::join!(announced, released);
+        assert_eq!(released?["released"], false);
+        assert!(announced.expect_err("a refusal").to_string().contains("was released"), "{second}");
+        assert_eq!(scene.minimum(), Some(OWNERS));
+    }
+    Ok(())
+}
+
 /// A request that began before the release, such as one whose client has gone, announces nothing any more.
 #[tokio::test]
 async fn a_release_overtakes_its_announcement() -> anyhow::Result<()> {

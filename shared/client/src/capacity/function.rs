@@ -126,7 +126,8 @@ impl Function {
             SdkError::ServiceError(service) => match service.raw().status().as_u16() {
                 // Too many invocations run, or the function is being deployed.
                 409 | 429 => Aftermath::Nothing,
-                500.. => Aftermath::Announcement,
+                // It may be the answer of a proxy.
+                500.. => Aftermath::Running,
                 _ => return self.rejected(error),
             },
             _ => Aftermath::Running,
@@ -150,7 +151,8 @@ impl Function {
         let refused = Refused::new(error_type, message);
         let aftermath = match refused.reason {
             RefusalReason::IdTaken => Aftermath::OthersAnnouncement,
-            RefusalReason::Other => Aftermath::Announcement,
+            // A table may be deleted while the function waits for its capacity.
+            RefusalReason::UnknownTable | RefusalReason::UnknownIndex | RefusalReason::Other => Aftermath::Announcement,
             _ => Aftermath::Nothing,
         };
         Failed { error: refused.into(), is_retryable: false, aftermath }

@@ -10,6 +10,8 @@ use crate::time::EpochMillis;
 /// AWS: [`MinCapacity` is an integer](https://docs.aws.amazon.com/autoscaling/application/APIReference/API_RegisterScalableTarget.html).
 pub const MOST_UNITS: Capacity = Capacity::new(2_000_000_000);
 
+const MINUTE: Duration = Duration::from_mins(1);
+
 /// The most characters of an id and of a caller's name.
 const LONGEST_NAME: usize = 128;
 
@@ -68,16 +70,21 @@ pub struct Request {
 }
 
 /// What was measured of a target before an announcement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// The consumption.
-    pub consumption: Capacity,
-    /// When the time began in which it was measured.
-    pub from: EpochMillis,
-    /// When that time ended.
-    pub to: EpochMillis,
+    /// The consumption in the last minutes. The metric of the very last one may not be complete yet.
+    pub minutes: Vec<Minute>,
     /// The maximum of the scalable target. `None` for an on-demand table, which has none.
     pub maximum: Option<Capacity>,
+}
+
+/// The consumption in a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Minute {
+    /// When the minute began.
+    pub from: EpochMillis,
+    /// The mean consumption.
+    pub consumption: Capacity,
 }
 
 /// What callers may announce.
@@ -158,7 +165,7 @@ pub enum Refusal {
     #[error("{0} announcements are in force, which is the limit: release one, or wait until one has ended")]
     TooMany(usize),
     /// The announcement was released after the request had begun.
-    #[error("id {0:?} was released after this request had begun: announce with another id")]
+    #[error("id {0:?} was released after this request had begun: announce again, if the work is still to be done")]
     Released(String),
 }
 
@@ -274,7 +281,7 @@ pub fn accept(
         check(limits.units_per_caller, by_caller, target, || format!(" by caller {:?}", request.caller))?;
         let other = match same.and_then(|same| same.need(target)) {
             Some(need) => need.other,
-            None => other_traffic(measured, &others, target),
+            None => other_traffic(measured, announcements, target),
         };
         if let Some(maximum) = measured.maximum
             && other.plus(announced) > maximum
@@ -297,15 +304,19 @@ pub fn accept(
     })
 }
 
-/// Returns the measured consumption of a target without that of announced work.
-fn other_traffic(measured: &Measured, announcements: &[&Announcement], target: &Target) -> Capacity {
-    let may_have_run =
-        |announcement: &Announcement| announcement.since < measured.to && announcement.until > measured.from;
-    let ran = announcements.iter().filter(|announcement| may_have_run(announcement));
-    let ran = ran.filter_map(|announcement| Some((announcement.units, announcement.need(target)?.other)));
-    let (units, known) = ran
-        .fold((Capacity::ZERO, Capacity::ZERO), |(units, known), (more, other)| (units.plus(more), known.max(other)));
-    measured.consumption.minus(units).max(known).min(measured.consumption)
+/// Returns the measured consumption of a target without that of announced work: that of the minute in which it was highest.
+fn other_traffic(measured: &Measured, announcements: &[Announcement], target: &Target) -> Capacity {
+    let other = |minute: &Minute| {
+        let end = minute.from.after(MINUTE);
+        let may_have_run = |announcement: &&Announcement| announcement.since < end && announcement.until > minute.from;
+        let ran = announcements.iter().filter(may_have_run);
+        let ran = ran.filter_map(|announcement| Some((announcement.units, announcement.need(target)?.other)));
+        let (units, known) = ran.fold((Capacity::ZERO, Capacity::ZERO), |(units, known), (more, other)| {
+            (units.plus(more), known.max(other))
+        });
+        minute.consumption.minus(units).max(known).min(minute.consumption)
+    };
+    measured.minutes.iter().map(other).max().unwrap_or_default()
 }
 
 fn sum<'a>(announcements: impl Iterator<Item = &'a Announcement>) -> Capacity {

@@ -4,7 +4,7 @@ use std::{slice::from_ref, time::Duration};
 
 use tidegate_domain::capacity::{
     Capacity,
-    announcement::{self, Announcement, Demand, Limits, Measured, Refusal, Request, accept, demand},
+    announcement::{self, Announcement, Demand, Limits, Measured, Minute, Refusal, Request, accept, demand},
 };
 
 use crate::{announcement, at, index, request, table, units};
@@ -14,7 +14,8 @@ const LIMITS: Limits =
 
 /// The consumption in the minute before the moment 600.
 fn measured(consumption: u64) -> Measured {
-    Measured { consumption: units(consumption), from: at(540), to: at(600), maximum: Some(units(40_000)) }
+    let minute = Minute { from: at(540), consumption: units(consumption) };
+    Measured { minutes: vec![minute], maximum: Some(units(40_000)) }
 }
 
 /// Decides at the moment 600.
@@ -65,6 +66,25 @@ fn announced_work_counts_once() {
     // Less other traffic than when it was announced is not assumed, nor more than all that was measured.
     check(10_000, [0, 900], 4_000);
     check(500, [0, 900], 500);
+}
+
+/// The job before had the same id.
+#[test]
+fn the_work_of_the_last_run_counts_once() {
+    let stored = [announcement("a", 14_000, [0, 590], None)];
+    let again = decide(request("a", 14_000, 60), 18_000, &stored).unwrap();
+    assert_eq!(again.needs[0].other, units(4_000));
+}
+
+/// In the first minute, no announced work ran.
+#[test]
+fn each_minute_counts_for_itself() {
+    let stored = [announcement("a", 14_000, [540, 900], None)];
+    let minutes = [(480, 15_000), (540, 18_000)];
+    let minutes = minutes.map(|(from, consumption)| Minute { from: at(from), consumption: units(consumption) });
+    let measured = Measured { minutes: minutes.to_vec(), maximum: None };
+    let accepted = accept(request("b", 1, 60), &[measured], &stored, &LIMITS, at(600), at(600)).unwrap();
+    assert_eq!(accepted.needs[0].other, units(15_000));
 }
 
 #[test]

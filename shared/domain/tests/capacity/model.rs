@@ -18,7 +18,7 @@ use tidegate_domain::{
 
 use crate::{at, request, table, units};
 
-const MAXIMUM: u64 = 2_000;
+const MAXIMUM: u64 = 1_000;
 const LIMITS: Limits =
     Limits { units: None, units_per_caller: None, duration: Duration::from_hours(1), announcements: 100 };
 
@@ -214,8 +214,7 @@ impl World {
         let target =
             ScalableTarget { minimum, maximum: units(MAXIMUM), utilization: Utilization::from_percent(50.0).unwrap() };
         if let Job::Announce { id, hundreds, seconds } = job {
-            let measured =
-                Measured { consumption: Capacity::ZERO, from: at(0), to: at(0), maximum: Some(target.maximum) };
+            let measured = Measured { minutes: Vec::new(), maximum: Some(target.maximum) };
             let request = request(&name(id), hundreds * 100, seconds);
             let Ok(accepted) = accept(request, &[measured], announcements, &LIMITS, now, now) else { return None };
             return Some(if self.stored.version == stored.version {

@@ -21,6 +21,9 @@ use crate::{
 /// A release that takes longer goes on in the background.
 const LONGEST_RELEASE: Duration = Duration::from_secs(5);
 
+/// The longest time between two attempts to renew an announcement.
+const LONGEST_PAUSE: Duration = Duration::from_secs(20);
+
 /// Announces work while the task of a worker runs. When that ends, releases what was announced.
 pub(super) fn beside<W: Future<Output = Result<(), FilesError>>>(
     worker: W,
@@ -67,22 +70,24 @@ impl Announcing {
         }
     }
 
-    /// Renews the announcement until the worker has ended.
+    /// Renews the announcement until the worker has ended. It lasts from the beginning of a renewal.
     async fn renew(&mut self, announcement: &mut Announcement) {
+        let (lasting, clock) = (self.lasting, self.clock.clone());
+        let mut wait = lasting / 2;
         loop {
-            let (wait, clock) = (self.lasting / 2, self.clock.clone());
             if self.unless_ended(clock.sleep(wait)).await.is_none() {
                 return;
             }
-            let lasting = self.lasting;
-            match self.unless_ended(announcement.renew(lasting)).await {
+            let begun = clock.elapsed();
+            wait = match self.unless_ended(announcement.renew(lasting)).await {
                 None => return,
-                Some(Ok(())) => {}
+                Some(Ok(())) => (lasting / 2).saturating_sub(clock.elapsed().saturating_sub(begun)),
                 Some(Err(error)) => {
                     let kind = self.kind;
                     tracing::warn!(%kind, %error, "could not renew an announcement: the next attempt follows");
+                    (lasting / 10).min(LONGEST_PAUSE)
                 }
-            }
+            };
         }
     }
 

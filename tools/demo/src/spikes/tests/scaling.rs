@@ -174,7 +174,8 @@ proptest! {
         for now in 0..60 * MINUTE {
             table.advance(now);
             let served = table.serve(rate, now);
-            prop_assert!(served == rate || now < 30 * MINUTE, "{served} of {rate} are served");
+            // Each update takes five minutes, and raises a capacity that is used up by three sevenths at least.
+            prop_assert!(served == rate || now < 45 * MINUTE, "{served} of {rate} are served");
         }
     }
 }
