@@ -14,11 +14,11 @@ pub enum Answer {
     Status(StatusAnswer),
 }
 
-/// To an announcement.
+/// The answer to an announcement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AnnounceAnswer {
     pub id: String,
-    /// Whether the capacity is provisioned, of all targets.
+    /// Whether all targets have their capacity.
     pub ready: bool,
     /// The provisioned capacity of the first target. `None` if it is on demand.
     pub provisioned: Option<u64>,
@@ -59,7 +59,7 @@ pub enum TargetAnswer {
     },
 }
 
-/// To a release.
+/// The answer to a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReleaseAnswer {
     pub id: String,
@@ -69,7 +69,7 @@ pub struct ReleaseAnswer {
     pub dry_run: bool,
 }
 
-/// To the schedule.
+/// The answer to the schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RestoreAnswer {
     /// Announcements in force.

@@ -12,7 +12,7 @@ use tidegate_domain::capacity::{Capacity, announcement::Limits, warm::WarmPrices
 pub struct Config {
     /// `STATE_TABLE`: the function's own table. Required.
     pub state_table: String,
-    /// `TABLES`: the names of the tables that may be announced to. Required.
+    /// `TABLES`: the names of the tables for which work may be announced. Required.
     pub tables: BTreeSet<String>,
     /// `MAX_UNITS`, `MAX_UNITS_PER_CALLER`: no limit by default. `MAX_SECONDS`: default 86,400. `MAX_ANNOUNCEMENTS`: default
     /// 1,000.
@@ -70,7 +70,7 @@ fn table_name(text: &str) -> &str {
 }
 
 fn tables<F: Fn(&str) -> Option<String>>(settings: &Settings<F>) -> Result<BTreeSet<String>, ConfigError> {
-    let purpose = "the tables that may be announced to";
+    let purpose = "the tables for which work may be announced";
     let value = settings.get(TABLES).ok_or(ConfigError::Missing { name: TABLES, purpose })?;
     let region = settings.get("AWS_REGION");
     // A table of the same name in another region is another table.

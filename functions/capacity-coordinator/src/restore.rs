@@ -83,7 +83,7 @@ impl CapacityCoordinator {
         let is_short = match minimum {
             Some(minimum) if is_needed => match self.describe(target, time).await {
                 Ok(Described { is_active: true, mode: Mode::Provisioned { units } }) => units < minimum.planned,
-                // To settle it tells whether it has a minimum.
+                // The settlement finds out whether there still is a minimum.
                 Ok(_) | Err(Failure::UnknownTable(_) | Failure::UnknownIndex { .. }) => false,
                 Err(error) => return Err(error),
             },

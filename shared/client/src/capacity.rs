@@ -39,7 +39,8 @@
 //!
 //! The client needs the permission `lambda:InvokeFunction` on the function. One invocation takes up to a minute, because the
 //! function waits until the capacity is there. By default, an invocation is cut off after 70 seconds. If the client of the SDK
-//! has timeouts of its own that are shorter, they cut invocations off earlier: that does no harm, but costs more invocations.
+//! has timeouts of its own that are shorter, they cut invocations off earlier. They are repeated while the earlier ones still run,
+//! so use a client without such timeouts.
 //! The retries of the SDK are switched off, because this crate repeats invocations itself.
 
 mod announcement;

@@ -77,8 +77,8 @@ impl AnnounceBuilder {
         self
     }
 
-    /// Sets how long the announcement lasts, in whole seconds, counted from the last invocation: that which finds the capacity
-    /// ready. The default is 10 minutes.
+    /// Sets how long the announcement lasts, in whole seconds. The time starts again with each invocation, so it counts from
+    /// the one that finds the capacity ready. The default is 10 minutes.
     pub fn lasting(mut self, time: Duration) -> Self {
         self.work.for_seconds = whole_seconds(time);
         self

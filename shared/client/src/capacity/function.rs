@@ -17,15 +17,14 @@ use super::{
     request::Request,
 };
 
-/// The longest time for one invocation: the function's timeout in the template, which is a minute, and the way there and
-/// back.
+/// The longest time for one invocation: the function's timeout in the template, a minute, and ten seconds for the network.
 pub(super) const LONGEST_INVOCATION: Duration = Duration::from_secs(70);
 
 /// How much of a malformed answer an error quotes, in characters.
 const QUOTED: usize = 200;
 
-/// The errors of Lambda itself, such as `Sandbox.Timedout` and `Runtime.ExitError`, begin so.
-const LAMBDAS_OWN: [&str; 3] = ["Sandbox.", "Runtime.", "Extension."];
+/// What the errors of Lambda itself begin with, such as `Sandbox.Timedout` and `Runtime.ExitError`.
+const LAMBDA_ERRORS: [&str; 3] = ["Sandbox.", "Runtime.", "Extension."];
 
 #[derive(Clone, Debug)]
 pub(super) struct Function {
@@ -33,7 +32,7 @@ pub(super) struct Function {
     name: String,
 }
 
-/// An invocation without the answer that it is for.
+/// An invocation that has returned no usable answer.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) error: CapacityError,
@@ -142,8 +141,8 @@ impl Function {
             Ok(error) => error,
             Err(error) => return self.malformed(answer, error),
         };
-        let is_lambdas = error_type.is_empty() || LAMBDAS_OWN.iter().any(|prefix| error_type.starts_with(prefix));
-        if is_lambdas || ["Busy", "CallFailed", "ClockError"].contains(&&*error_type) {
+        let is_of_lambda = error_type.is_empty() || LAMBDA_ERRORS.iter().any(|prefix| error_type.starts_with(prefix));
+        if is_of_lambda || ["Busy", "CallFailed", "ClockError"].contains(&&*error_type) {
             let error = Arc::new(HasFailed { error_type, message });
             let error = CapacityError::Unavailable { function: self.name.clone(), error };
             return Failed { error, is_retryable: true, aftermath: Aftermath::Announcement };

@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{background::Background, clock::Clock};
 
-/// How long a call other than an announcement is repeated.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How long a call other than an announcement is repeated if it fails.
+const RETRY_TIME: Duration = Duration::from_mins(1);
 
 /// The shortest and the longest time until an invocation that failed is repeated.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(20));
@@ -34,9 +34,9 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Invokes the function, and repeats an invocation that fails for [`PATIENCE`] at most.
+    /// Invokes the function, and repeats an invocation that fails for [`RETRY_TIME`] at most.
     pub(super) async fn call<A: DeserializeOwned>(&self, request: &Request<'_>) -> Result<A, Failed> {
-        let mut attempts = Attempts::until(self.clock.elapsed().saturating_add(PATIENCE));
+        let mut attempts = Attempts::until(self.clock.elapsed().saturating_add(RETRY_TIME));
         loop {
             match self.function.invoke(request).await {
                 Ok(answer) => return Ok(answer),
@@ -81,7 +81,7 @@ impl Attempts {
     }
 }
 
-/// The line in which the invocations of one announcement stand.
+/// Runs the invocations of one announcement one after another.
 pub(super) struct Line {
     shared: Arc<Shared>,
     id: String,

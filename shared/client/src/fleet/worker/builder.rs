@@ -129,11 +129,12 @@ impl WorkerBuilder {
     ///
     /// Until the announced capacity is ready, the worker may use one unit a second of that kind. Then its maximum applies. If the
     /// announcement fails, or the capacity is not ready before the [deadline](AnnounceBuilder::deadline) of the request, the
-    /// worker starts slowly from that moment on: as `slow_start` says, or over 10 minutes. The log says why, and
+    /// worker starts slowly as soon as the announcement is released: as `slow_start` says, or over 10 minutes. The log says why, and
     /// [`CapacityStatus::announcement`](super::CapacityStatus::announcement) that it is so.
     ///
     /// The worker renews the announcement while it runs, each time that half of its [time](AnnounceBuilder::lasting) has passed,
-    /// and releases it when it stops or when nothing uses its throttle any more.
+    /// and releases it when it stops or when nothing uses its throttle any more. If an invocation is running then, the release
+    /// follows it in the background, so call [`Coordinator::flush`](crate::capacity::Coordinator::flush) before the process ends.
     ///
     /// Announcements add up, so each unit must be announced once. Either each worker announces its own share, with an id of
     /// its own, which is the default. Or one process announces for the whole fleet and then starts the workers, which announce

@@ -43,12 +43,12 @@ pub struct CapacityStatus {
     pub allowed: f64,
     /// What limits the worker.
     pub limited_by: LimitedBy,
-    /// What has become of the worker's announcement. `None` if this kind of capacity was not announced, by
+    /// The state of the worker's announcement. `None` if this kind of capacity was not announced, by
     /// `WorkerBuilder::announce` of the feature `capacity`.
     pub announcement: Option<AnnouncementState>,
 }
 
-/// What has become of the announcement of a worker's work.
+/// The state of the announcement of a worker's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AnnouncementState {
