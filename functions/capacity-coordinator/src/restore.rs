@@ -127,7 +127,7 @@ impl CapacityCoordinator {
             let in_force = found.as_ref().filter(|found| found.is_in_force(now));
             if dry_run {
                 counts.dry_run += 1;
-                return Ok(ReleaseAnswer { released: in_force.is_some(), id, dry_run });
+                return Ok(ReleaseAnswer { id, released: false, dry_run });
             }
             let released = self.announcements.release(&id, found.as_ref(), now);
             if within(time.deadline, released).await? == WriteOutcome::Lost {

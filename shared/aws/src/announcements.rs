@@ -291,10 +291,11 @@ fn announcement_item(announcement: &Announcement) -> Item {
 }
 
 fn announcement(item: &Item) -> Result<Announcement, StoreError> {
-    let reader = Reader(item, item);
+    let reader = AttributeReader { item, attributes: item };
     let needs = item.get(NEEDS).and_then(|value| value.as_l().ok()).ok_or_else(|| reader.corrupt(NEEDS))?;
     let need = |value: &AttributeValue| {
-        let need = Reader(item, value.as_m().map_err(|_| reader.corrupt(NEEDS))?);
+        let attributes = value.as_m().map_err(|_| reader.corrupt(NEEDS))?;
+        let need = AttributeReader { item, attributes };
         Ok(Need { target: need.target()?, other: need.capacity(OTHER)? })
     };
     Ok(Announcement {
@@ -310,7 +311,7 @@ fn announcement(item: &Item) -> Result<Announcement, StoreError> {
 }
 
 fn stored_target(item: &Item) -> Result<StoredTarget, StoreError> {
-    let reader = Reader(item, item);
+    let reader = AttributeReader { item, attributes: item };
     let is_on_demand = item.get(ON_DEMAND).and_then(|value| value.as_bool().ok()).copied();
     let record = TargetRecord {
         target: reader.target()?,
@@ -320,9 +321,9 @@ fn stored_target(item: &Item) -> Result<StoredTarget, StoreError> {
     Ok(StoredTarget { record, version: reader.number(VERSION)? })
 }
 
-fn minimum(reader: Reader<'_>) -> Result<MinimumRecord, StoreError> {
+fn minimum(reader: AttributeReader<'_>) -> Result<MinimumRecord, StoreError> {
     let corrupt = || reader.corrupt(CALLS);
-    let calls = reader.1.get(CALLS).and_then(|value| value.as_m().ok()).ok_or_else(corrupt)?;
+    let calls = reader.attributes.get(CALLS).and_then(|value| value.as_m().ok()).ok_or_else(corrupt)?;
     let call = |(minimum, end): (&String, &AttributeValue)| {
         let end = end.as_n().ok()?.parse().ok()?;
         Some((Capacity::new(minimum.parse().ok()?), EpochMillis::new(end).ok()?))
@@ -335,18 +336,22 @@ fn minimum(reader: Reader<'_>) -> Result<MinimumRecord, StoreError> {
     })
 }
 
-/// Reads attributes of a map in an item.
+/// Reads the attributes of an item, or of a map in it.
 #[derive(Clone, Copy)]
-struct Reader<'i>(&'i Item, &'i Item);
+struct AttributeReader<'i> {
+    /// For errors.
+    item: &'i Item,
+    attributes: &'i Item,
+}
 
-impl Reader<'_> {
+impl AttributeReader<'_> {
     fn text(&self, name: &str) -> Result<String, StoreError> {
-        let value = self.1.get(name).and_then(|value| value.as_s().ok());
+        let value = self.attributes.get(name).and_then(|value| value.as_s().ok());
         value.cloned().ok_or_else(|| self.corrupt(name))
     }
 
     fn number<T: FromStr>(&self, name: &str) -> Result<T, StoreError> {
-        let value = self.1.get(name).and_then(|value| value.as_n().ok()?.parse().ok());
+        let value = self.attributes.get(name).and_then(|value| value.as_n().ok()?.parse().ok());
         value.ok_or_else(|| self.corrupt(name))
     }
 
@@ -364,14 +369,14 @@ impl Reader<'_> {
             "write" => CapacityKind::Write,
             _ => return Err(self.corrupt(DIMENSION)),
         };
-        let index = self.1.contains_key(INDEX).then(|| self.text(INDEX)).transpose()?;
+        let index = self.attributes.contains_key(INDEX).then(|| self.text(INDEX)).transpose()?;
         Ok(Target { table: self.text(TABLE)?, index, kind })
     }
 
     fn corrupt(&self, name: &str) -> StoreError {
-        let key = |name| self.0.get(name).and_then(|value: &AttributeValue| value.as_s().ok());
+        let key = |name| self.item.get(name).and_then(|value: &AttributeValue| value.as_s().ok());
         let [kind, id] = [KIND, ID].map(|name| key(name).map_or("?", String::as_str));
-        let value = format!("{:?}", self.1.get(name));
+        let value = format!("{:?}", self.attributes.get(name));
         StoreError::Corrupt { item: format!("{kind} {id}"), attribute: name.to_owned(), value }
     }
 }

@@ -45,7 +45,7 @@ async fn each_refusal_has_its_reason_and_message() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again() -> anyhow::Result<()> {
+async fn transient_errors_are_retried() -> anyhow::Result<()> {
     let scene = AnnouncementScene::new().await?;
     let passing = ["Busy", "CallFailed", "Sandbox.Timedout", "Runtime.ExitError", ""];
     scene.function.answers(passing.map(Scripted::Error));
@@ -62,7 +62,7 @@ async fn what_may_pass_is_tried_again() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_does_not_pass_is_unavailable_at_the_deadline() -> anyhow::Result<()> {
+async fn persistent_errors_end_at_the_deadline() -> anyhow::Result<()> {
     let scene = AnnouncementScene::new().await?;
     scene.function.answers(vec![Scripted::Error("Busy"); 99]);
     let request = tokio::spawn(scene.announce().deadline(Duration::from_mins(2)).into_future());

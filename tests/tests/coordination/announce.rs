@@ -176,7 +176,7 @@ async fn a_dry_run_changes_nothing() -> anyhow::Result<()> {
     assert_eq!(answer["targets"][0]["minimum"], NEEDED);
     assert_eq!((scene.minimum(), scene.items().await?), (Some(OWNERS), 0));
     scene.announce("load-42", 0).await?;
-    assert_eq!(invoke(&process, release("load-42"), 1, in_time()).await?["released"], true);
+    assert_eq!(invoke(&process, release("load-42"), 1, in_time()).await?["released"], false);
     invoke(&process, restore(), 700, in_time()).await?;
     assert_eq!((scene.minimum(), scene.items().await?), (Some(NEEDED), 2));
     Ok(())

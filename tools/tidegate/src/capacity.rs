@@ -104,8 +104,8 @@ impl Options {
             output = self.action.run(&coordinator) => Some(output),
         };
         let Some(output) = done else {
-            // The request is dropped, which releases its announcement in the background.
-            eprintln!("releasing what is announced; press Ctrl-C again to stop at once");
+            // If the request is dropped, its announcement is released in the background.
+            eprintln!("waiting for running invocations; press Ctrl-C again to stop at once");
             tokio::select! {
                 () = coordinator.flush() => {}
                 _ = signal::ctrl_c() => {}
