@@ -64,7 +64,7 @@ async fn a_slow_rise_is_waited_for() -> anyhow::Result<()> {
     let scene = scene().await?;
     let process = scene.process(&[("ALLOW_WARM", "true")])?;
     scene.account().set_update_polls(1_000_000);
-    let soon = Instant::now() + Duration::from_millis(300);
+    let soon = Instant::now() + Duration::from_secs(2);
     let answer = invoke(&process, request(17_000, true), 0, soon).await?;
     assert_eq!((&answer["ready"], &answer["retry_after_seconds"]), (&json!(false), &json!(20)), "{answer}");
     scene.account().settle();
