@@ -48,7 +48,7 @@ mod answer;
 mod builder;
 mod error;
 mod function;
-mod line;
+mod queue;
 mod request;
 
 use std::{fmt, sync::Arc};
@@ -65,7 +65,7 @@ pub use self::{
 use self::{
     answer::{Listed, Released},
     function::Function,
-    line::Shared,
+    queue::Shared,
     request::{Request, checked_id},
 };
 use crate::{background::Background, clock::Clock};

@@ -9,7 +9,7 @@ use std::{
 use super::{
     answer::{Announced, AnnouncedTarget},
     error::CapacityError,
-    line::{Line, Shared},
+    queue::{InvocationQueue, Shared},
     request::Work,
 };
 
@@ -34,7 +34,7 @@ impl Announcement {
     /// process.
     #[must_use]
     pub fn id(&self) -> &str {
-        self.held.line.id()
+        self.held.queue.id()
     }
 
     /// Returns what the table provides, in capacity units a second, or the index if one was named. `None` for an on-demand
@@ -82,8 +82,8 @@ impl Announcement {
     pub async fn renew(&mut self, lasting: Duration) -> Result<(), CapacityError> {
         let work = Work { for_seconds: whole_seconds(lasting), ..self.work.clone() };
         work.check()?;
-        let end = self.held.line.shared().clock.elapsed().saturating_add(self.deadline);
-        self.answer = self.held.line.announce(&work, end).await?;
+        let end = self.held.queue.shared().clock.elapsed().saturating_add(self.deadline);
+        self.answer = self.held.queue.announce(&work, end).await?;
         Ok(())
     }
 
@@ -115,17 +115,17 @@ impl fmt::Debug for Announcement {
 
 /// An announcement that may be in force. It is released when it is dropped.
 pub(super) struct Held {
-    pub(super) line: Arc<Line>,
+    pub(super) queue: Arc<InvocationQueue>,
     is_settled: bool,
 }
 
 impl Held {
     pub(super) fn new(shared: &Arc<Shared>, id: String) -> Self {
-        Self { line: Line::new(shared, id), is_settled: false }
+        Self { queue: InvocationQueue::new(shared, id), is_settled: false }
     }
 
     pub(super) async fn release(mut self) -> Result<(), CapacityError> {
-        let released = self.line.release();
+        let released = self.queue.release();
         self.is_settled = true;
         released.await
     }
@@ -134,7 +134,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.is_settled {
-            self.line.release_in_background();
+            self.queue.release_in_background();
         }
     }
 }

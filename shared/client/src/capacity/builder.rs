@@ -10,7 +10,7 @@ use super::{
     Coordinator,
     announcement::{Announcement, Held, whole_seconds},
     error::{CapacityError, NotReady},
-    line::warn_of,
+    queue::warn_of,
     request::{Work, checked_id},
 };
 use crate::{metrics, operation_ids::random_id};
@@ -122,14 +122,14 @@ impl AnnounceBuilder {
         work.check()?;
         let held = Held::new(&coordinator.shared, checked_id(id.unwrap_or_else(random_id))?);
         loop {
-            let answer = held.line.announce(&work, end).await?;
+            let answer = held.queue.announce(&work, end).await?;
             if answer.ready {
                 return Ok(Announcement::new(held, work, deadline, answer));
             }
             // Later than the function says, so that callers that were answered together do not come back together.
             let wait = answer.retry_after().map(|wait| wait.mul_f64(1.0 + fastrand::f64() / 4.0));
             let Some(wait) = wait.filter(|wait| clock.elapsed().saturating_add(*wait) < end) else {
-                let not_ready = NotReady::new(held.line.id(), answer);
+                let not_ready = NotReady::new(held.queue.id(), answer);
                 if let Err(error) = held.release().await {
                     warn_of(&not_ready.id, &error);
                 }

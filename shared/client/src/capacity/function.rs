@@ -38,16 +38,16 @@ pub(super) struct Failed {
     pub(super) error: CapacityError,
     /// Whether the same invocation may succeed later.
     pub(super) is_retryable: bool,
-    pub(super) aftermath: Aftermath,
+    pub(super) effect: PossibleEffect,
 }
 
 /// What an invocation that announces may have left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aftermath {
+pub(super) enum PossibleEffect {
     /// It has changed nothing.
     Nothing,
     /// The id is in force for an announcement of another caller, or of other targets.
-    OthersAnnouncement,
+    IdTaken,
     /// It has ended, and its announcement may be in force.
     Announcement,
     /// It may still run, so its announcement may be in force now or later.
@@ -98,23 +98,23 @@ impl Function {
     /// The error of an announcement whose task ended early.
     pub(super) fn ended(&self, error: impl Error + Send + Sync + 'static) -> Failed {
         let error = CapacityError::Unavailable { function: self.name.clone(), error: Arc::new(error) };
-        Failed { error, is_retryable: false, aftermath: Aftermath::Running }
+        Failed { error, is_retryable: false, effect: PossibleEffect::Running }
     }
 
     fn rejected(&self, error: impl Error + Send + Sync + 'static) -> Failed {
         let error = CapacityError::Rejected { function: self.name.clone(), error: Arc::new(error) };
-        Failed { error, is_retryable: false, aftermath: Aftermath::Nothing }
+        Failed { error, is_retryable: false, effect: PossibleEffect::Nothing }
     }
 
     fn malformed(&self, answer: &[u8], error: serde_json::Error) -> Failed {
         let answer = String::from_utf8_lossy(answer).chars().take(QUOTED).collect();
         let error = CapacityError::Malformed { function: self.name.clone(), answer, error: Arc::new(error) };
-        Failed { error, is_retryable: false, aftermath: Aftermath::Announcement }
+        Failed { error, is_retryable: false, effect: PossibleEffect::Announcement }
     }
 
     /// Judges an invocation without an answer of the function.
     fn not_answered(&self, error: SdkError<InvokeError, HttpResponse>) -> Failed {
-        let aftermath = match &error {
+        let effect = match &error {
             SdkError::ConstructionFailure(_) => return self.rejected(error),
             // Without a cause on the network, nothing was sent: credentials are missing, for instance.
             SdkError::DispatchFailure(failure)
@@ -124,15 +124,15 @@ impl Function {
             }
             SdkError::ServiceError(service) => match service.raw().status().as_u16() {
                 // Too many invocations run, or the function is being deployed.
-                409 | 429 => Aftermath::Nothing,
+                409 | 429 => PossibleEffect::Nothing,
                 // It may be the answer of a proxy.
-                500.. => Aftermath::Running,
+                500.. => PossibleEffect::Running,
                 _ => return self.rejected(error),
             },
-            _ => Aftermath::Running,
+            _ => PossibleEffect::Running,
         };
         let error = CapacityError::Unavailable { function: self.name.clone(), error: Arc::new(error) };
-        Failed { error, is_retryable: true, aftermath }
+        Failed { error, is_retryable: true, effect }
     }
 
     /// Judges the error of the function, or of Lambda if the function has crashed or taken too long.
@@ -145,16 +145,18 @@ impl Function {
         if is_of_lambda || ["Busy", "CallFailed", "ClockError"].contains(&&*error_type) {
             let error = Arc::new(HasFailed { error_type, message });
             let error = CapacityError::Unavailable { function: self.name.clone(), error };
-            return Failed { error, is_retryable: true, aftermath: Aftermath::Announcement };
+            return Failed { error, is_retryable: true, effect: PossibleEffect::Announcement };
         }
         let refused = Refused::new(error_type, message);
-        let aftermath = match refused.reason {
-            RefusalReason::IdTaken => Aftermath::OthersAnnouncement,
+        let effect = match refused.reason {
+            RefusalReason::IdTaken => PossibleEffect::IdTaken,
             // A table may be deleted while the function waits for its capacity.
-            RefusalReason::UnknownTable | RefusalReason::UnknownIndex | RefusalReason::Other => Aftermath::Announcement,
-            _ => Aftermath::Nothing,
+            RefusalReason::UnknownTable | RefusalReason::UnknownIndex | RefusalReason::Other => {
+                PossibleEffect::Announcement
+            }
+            _ => PossibleEffect::Nothing,
         };
-        Failed { error: refused.into(), is_retryable: false, aftermath }
+        Failed { error: refused.into(), is_retryable: false, effect }
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use super::{
     answer::{Announced, Released},
     error::CapacityError,
-    function::{Aftermath, Failed, Function, LONGEST_INVOCATION},
+    function::{Failed, Function, LONGEST_INVOCATION, PossibleEffect},
     request::{Request, Work},
 };
 use crate::{background::Background, clock::Clock};
@@ -82,18 +82,18 @@ impl Attempts {
 }
 
 /// Runs the invocations of one announcement one after another.
-pub(super) struct Line {
+pub(super) struct InvocationQueue {
     shared: Arc<Shared>,
     id: String,
     /// Nothing is announced any more.
     is_released: AtomicBool,
     /// Locked during an invocation.
-    turn: Mutex<Turn>,
+    effects: Mutex<Effects>,
 }
 
 /// What the invocations so far may have left behind.
 #[derive(Default)]
-struct Turn {
+struct Effects {
     may_be_in_force: bool,
     /// Until when an invocation may still run whose answer was lost.
     may_run_until: Duration,
@@ -104,10 +104,10 @@ struct Turn {
 #[error("the announcement has been released")]
 struct IsReleased;
 
-impl Line {
+impl InvocationQueue {
     pub(super) fn new(shared: &Arc<Shared>, id: String) -> Arc<Self> {
-        let (is_released, turn) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(Self { shared: Arc::clone(shared), id, is_released, turn })
+        let (is_released, effects) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(Self { shared: Arc::clone(shared), id, is_released, effects })
     }
 
     pub(super) fn id(&self) -> &str {
@@ -123,8 +123,8 @@ impl Line {
     pub(super) async fn announce(self: &Arc<Self>, work: &Work, end: Duration) -> Result<Announced, CapacityError> {
         let mut attempts = Attempts::until(end);
         loop {
-            let (line, work) = (Arc::clone(self), work.clone());
-            let announced = self.shared.in_background(async move { line.announce_once(&work).await });
+            let (queue, work) = (Arc::clone(self), work.clone());
+            let announced = self.shared.in_background(async move { queue.announce_once(&work).await });
             match announced.await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => attempts.wait_after(failed, &self.shared.clock).await.map_err(|failed| failed.error)?,
@@ -133,20 +133,20 @@ impl Line {
     }
 
     async fn announce_once(&self, work: &Work) -> Result<Announced, Failed> {
-        let mut turn = self.turn.lock().await;
+        let mut effects = self.effects.lock().await;
         if self.is_released.load(Ordering::Acquire) {
             return Err(self.shared.function.ended(IsReleased));
         }
         let begun = self.shared.clock.elapsed();
         let announced = self.shared.function.invoke(&Request::Announce { id: &self.id, work }).await;
-        match announced.as_ref().map_err(|failed| failed.aftermath) {
-            Ok(_) | Err(Aftermath::Announcement) => turn.may_be_in_force = true,
-            Err(Aftermath::Running) => {
-                turn.may_be_in_force = true;
-                turn.may_run_until = begun.saturating_add(LONGEST_INVOCATION);
+        match announced.as_ref().map_err(|failed| failed.effect) {
+            Ok(_) | Err(PossibleEffect::Announcement) => effects.may_be_in_force = true,
+            Err(PossibleEffect::Running) => {
+                effects.may_be_in_force = true;
+                effects.may_run_until = begun.saturating_add(LONGEST_INVOCATION);
             }
-            Err(Aftermath::OthersAnnouncement) => *turn = Turn::default(),
-            Err(Aftermath::Nothing) => {}
+            Err(PossibleEffect::IdTaken) => *effects = Effects::default(),
+            Err(PossibleEffect::Nothing) => {}
         }
         announced
     }
@@ -155,33 +155,33 @@ impl Line {
     /// and goes on if the future is dropped.
     pub(super) fn release(self: &Arc<Self>) -> BoxFuture<'static, Result<(), CapacityError>> {
         self.is_released.store(true, Ordering::Release);
-        let line = Arc::clone(self);
-        let released = self.shared.in_background(async move { line.release_in_turn().await });
+        let queue = Arc::clone(self);
+        let released = self.shared.in_background(async move { queue.release_in_order().await });
         released.map_err(|failed| failed.error).boxed()
     }
 
     /// The same, for a caller that does not wait.
     pub(super) fn release_in_background(self: &Arc<Self>) {
         self.is_released.store(true, Ordering::Release);
-        let line = Arc::clone(self);
+        let queue = Arc::clone(self);
         self.shared.background.spawn(async move {
-            if let Err(failed) = Arc::clone(&line).release_in_turn().await {
-                warn_of(&line.id, &failed.error);
+            if let Err(failed) = Arc::clone(&queue).release_in_order().await {
+                warn_of(&queue.id, &failed.error);
             }
         });
     }
 
-    async fn release_in_turn(self: Arc<Self>) -> Result<(), Failed> {
-        let mut turn = self.turn.lock().await;
-        if !turn.may_be_in_force {
+    async fn release_in_order(self: Arc<Self>) -> Result<(), Failed> {
+        let mut effects = self.effects.lock().await;
+        if !effects.may_be_in_force {
             return Ok(());
         }
         let Released { .. } = self.shared.call(&Request::Release { id: &self.id }).await?;
-        turn.may_be_in_force = false;
-        let rest = turn.may_run_until.saturating_sub(self.shared.clock.elapsed());
+        effects.may_be_in_force = false;
+        let rest = effects.may_run_until.saturating_sub(self.shared.clock.elapsed());
         if !rest.is_zero() {
-            let line = Arc::clone(&self);
-            self.shared.background.spawn(async move { line.release_late(rest).await });
+            let queue = Arc::clone(&self);
+            self.shared.background.spawn(async move { queue.release_late(rest).await });
         }
         Ok(())
     }
