@@ -237,7 +237,7 @@ async fn an_interrupted_announcement_is_released() {
     let pid = announcing.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().await.unwrap().success());
     let line = BufReader::new(announcing.stderr.take().unwrap()).lines().next_line().await.unwrap().unwrap();
-    assert!(line.contains("releasing"), "{line}");
+    assert!(line.contains("waiting for running invocations"), "{line}");
     gate.open().await;
     let (said, code) = said(announcing.wait_with_output().await.unwrap());
     assert_eq!((code, operator.actions()), (Some(130), vec!["announce".to_owned(), "release".to_owned()]), "{said}");
