@@ -30,8 +30,9 @@ impl Charge {
     }
 
     /// Keeps the charge, because the call is sent now.
-    pub(super) fn keep(&mut self) {
+    pub(super) fn kept(mut self) -> Self {
         self.consumed = self.charged;
+        self
     }
 
     /// Corrects the charge.
@@ -51,12 +52,16 @@ impl Drop for Charge {
 }
 
 /// The charge of an attempt, which the parts of an SDK client pass on to each other.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Slot(Arc<Mutex<Option<Charge>>>);
+#[derive(Debug, Default)]
+pub(super) struct Slot(Mutex<Option<Charge>>);
 
 impl Slot {
     pub(super) fn put(&self, charge: Charge) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(charge);
+        self.replace(Some(charge));
+    }
+
+    pub(super) fn replace(&self, charge: Option<Charge>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = charge;
     }
 
     pub(super) fn take(&self) -> Option<Charge> {
@@ -77,13 +82,13 @@ impl Slot {
 /// - If it is dropped without one of these, the throttle gets everything back.
 #[derive(Debug)]
 #[must_use = "an admission that is dropped gives everything back"]
-pub struct Admission(Slot);
+pub struct Admission(Arc<Slot>);
 
 impl Admission {
     pub(super) fn new(charge: Charge) -> Self {
         let slot = Slot::default();
         slot.put(charge);
-        Self(slot)
+        Self(Arc::new(slot))
     }
 
     /// Corrects the charge to the capacity units that a call has consumed.
@@ -106,8 +111,7 @@ impl Admission {
     /// # }
     /// ```
     pub fn settle(self, consumed: f64) -> Result<(), InvalidUnits> {
-        let Some(mut charge) = self.0.take() else { return Ok(()) };
-        charge.keep();
+        let Some(charge) = self.0.take().map(Charge::kept) else { return Ok(()) };
         charge.settle(checked("consumed capacity", consumed)?);
         Ok(())
     }
@@ -115,7 +119,7 @@ impl Admission {
 
 /// The admission of an operation.
 #[derive(Debug)]
-pub(super) struct Prepaid(Slot);
+pub(super) struct Prepaid(Arc<Slot>);
 
 impl Prepaid {
     /// Returns the charge if it is of the same throttle and of the right kind.
@@ -141,9 +145,7 @@ impl Intercept for Admission {
         _config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         // No throttled client has taken the charge, so the call stays charged.
-        if let Some(mut charge) = self.0.take() {
-            charge.keep();
-        }
+        drop(self.0.take().map(Charge::kept));
         Ok(())
     }
 
@@ -153,7 +155,7 @@ impl Intercept for Admission {
         _components: &RuntimeComponents,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        config.interceptor_state().store_put(Prepaid(self.0.clone()));
+        config.interceptor_state().store_put(Prepaid(Arc::clone(&self.0)));
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ use aws_smithy_types::retry::ErrorKind;
 use tidegate_domain::throttle::{CapacityKind, Units};
 use tokio::time::timeout;
 
-use super::{charge::Slot, gate::Gate};
+use super::interceptor::ChargedCall;
 
 /// A call has waited for its turn for too long. The SDK retries it like a throttling error of DynamoDB.
 ///
@@ -43,26 +43,27 @@ impl Throttled {
 /// What the interceptor passes to the connector, in the extensions of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Ticket {
-    pub(super) gate: Arc<Gate>,
-    pub(super) kind: CapacityKind,
-    pub(super) estimate: Units,
+    /// Holds a charge already if the call is prepaid.
+    pub(super) charged: Arc<ChargedCall>,
     /// How long the attempt may wait.
     pub(super) longest_wait: Duration,
-    /// Holds a charge already if the call is prepaid.
-    pub(super) slot: Slot,
 }
 
 impl Ticket {
+    /// Leaves the charge of the attempt in the slot if it may be sent at once.
+    fn is_admitted(&self) -> bool {
+        let ChargedCall { gate, call, slot, .. } = &*self.charged;
+        let charge = slot.take().or_else(|| gate.charge_now(call.kind, gate.estimate(call)));
+        charge.map(|charge| slot.put(charge.kept())).is_some()
+    }
+
     /// Waits for the turn of the attempt, and leaves its charge in the slot.
     async fn admitted(self) -> Result<(), Throttled> {
-        let Self { gate, kind, estimate, longest_wait, slot } = self;
-        let charge = match slot.take() {
-            Some(charge) => Ok(charge),
-            None => timeout(longest_wait, gate.charge(kind, estimate)).await,
-        };
-        let mut charge = charge.map_err(|_| Throttled { kind, units: estimate, waited: longest_wait })?;
-        charge.keep();
-        slot.put(charge);
+        let ChargedCall { gate, call, slot, .. } = &*self.charged;
+        let (kind, units) = (call.kind, gate.estimate(call));
+        let charge = timeout(self.longest_wait, gate.charge(kind, units)).await;
+        let charge = charge.map_err(|_| Throttled { kind, units, waited: self.longest_wait })?;
+        slot.put(charge.kept());
         Ok(())
     }
 }
@@ -111,6 +112,9 @@ struct ThrottledConnector(SharedHttpConnector);
 impl HttpConnector for ThrottledConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let Some(ticket) = request.extension::<Ticket>().cloned() else { return self.0.call(request) };
+        if ticket.is_admitted() {
+            return self.0.call(request);
+        }
         let inner = self.0.clone();
         HttpConnectorFuture::new(async move {
             let admitted = ticket.admitted().await;

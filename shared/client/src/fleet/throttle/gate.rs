@@ -68,11 +68,17 @@ impl Gate {
 
     /// Waits until the units may be used, and charges them.
     pub(super) async fn charge(self: &Arc<Self>, kind: CapacityKind, units: Units) -> Charge {
-        let passed = self.rule().take(kind, units, self.now());
-        if !passed {
-            Waiting::enter(self, kind, units).passed().await;
+        if let Some(charge) = self.charge_now(kind, units) {
+            return charge;
         }
+        Waiting::enter(self, kind, units).passed().await;
         Charge::new(self, kind, units)
+    }
+
+    /// Charges the units if they may be used now.
+    pub(super) fn charge_now(self: &Arc<Self>, kind: CapacityKind, units: Units) -> Option<Charge> {
+        let passes = self.rule().take(kind, units, self.now());
+        passes.then(|| Charge::new(self, kind, units))
     }
 
     /// Corrects a charge to what was consumed.
@@ -88,8 +94,11 @@ impl Gate {
 
     /// Learns what a call has cost.
     pub(super) fn learn(&self, call: &Call, cost: Units) {
-        let average = estimate::updated(self.averages.get(&call.key), cost, call.entries);
-        self.averages.insert(call.key, average);
+        let before = self.averages.get(&call.key);
+        let average = estimate::updated(before, cost, call.entries);
+        if before != Some(average) {
+            self.averages.insert(call.key, average);
+        }
     }
 
     pub(super) fn now(&self) -> Duration {

@@ -1,6 +1,12 @@
 //! The interceptor of an SDK client: it estimates what a call costs, and settles by the answer.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use aws_sdk_dynamodb::{
     config::{
@@ -56,13 +62,20 @@ impl ThrottleInterceptor {
     }
 }
 
-/// An operation that this throttle charges, and the charge of its last attempt.
+/// A call that a throttle charges.
 #[derive(Debug)]
-struct Charged {
-    gate: Arc<Gate>,
-    call: Call,
-    slot: Slot,
+pub(super) struct ChargedCall {
+    pub(super) gate: Arc<Gate>,
+    pub(super) call: Call,
+    /// The charge of the current attempt.
+    pub(super) slot: Slot,
+    /// Whether the response to the current attempt has been counted. The same throttle may have been added to a client twice.
+    is_settled: AtomicBool,
 }
+
+/// The call in the configuration of its operation.
+#[derive(Debug)]
+struct Charged(Arc<ChargedCall>);
 
 impl Storable for Charged {
     type Storer = StoreReplace<Self>;
@@ -81,10 +94,11 @@ impl Intercept for ThrottleInterceptor {
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         if let Some(call) = operations::call(context.input_mut()) {
-            let charged = Charged { gate: Arc::clone(&self.0), call, slot: Slot::default() };
+            let gate = Arc::clone(&self.0);
+            let charged = ChargedCall { gate, call, slot: Slot::default(), is_settled: AtomicBool::new(false) };
             // The SDK would end a call that sends nothing for so long.
             let stalled = config.load::<StalledStreamProtectionConfig>().cloned();
-            config.interceptor_state().store_put(charged);
+            config.interceptor_state().store_put(Charged(Arc::new(charged)));
             if let Some(stalled) = stalled {
                 let grace = stalled.grace_period().saturating_add(LONGEST_WAIT);
                 config
@@ -101,22 +115,13 @@ impl Intercept for ThrottleInterceptor {
         _components: &RuntimeComponents,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let Some(Charged { gate, call, .. }) = self.charged(config) else { return Ok(()) };
-        // A new slot for each attempt: the charge of an attempt without a response is kept when its slot is dropped.
-        let slot = Slot::default();
-        if let Some(charge) = config.load::<Prepaid>().and_then(|prepaid| prepaid.take(gate, call.kind)) {
-            slot.put(charge);
-        }
-        let ticket = Ticket {
-            gate: Arc::clone(gate),
-            kind: call.kind,
-            estimate: gate.estimate(call),
-            longest_wait: longest_wait(config),
-            slot: slot.clone(),
-        };
+        let Some(charged) = self.charged(config) else { return Ok(()) };
+        let prepaid = config.load::<Prepaid>().and_then(|prepaid| prepaid.take(&charged.gate, charged.call.kind));
+        // This drops the charge of an earlier attempt that had no response, so it is kept.
+        charged.slot.replace(prepaid);
+        charged.is_settled.store(false, Ordering::Relaxed);
+        let ticket = Ticket { charged: Arc::clone(charged), longest_wait: longest_wait(config) };
         context.request_mut().add_extension(ticket);
-        let charged = Charged { gate: Arc::clone(gate), call: *call, slot };
-        config.interceptor_state().store_put(charged);
         Ok(())
     }
 
@@ -126,7 +131,11 @@ impl Intercept for ThrottleInterceptor {
         _components: &RuntimeComponents,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let Some(Charged { gate, call, slot }) = self.charged(config) else { return Ok(()) };
+        let Some(charged) = self.charged(config) else { return Ok(()) };
+        if charged.is_settled.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let ChargedCall { gate, call, slot, .. } = &**charged;
         // A call with an HTTP client of its own bypasses the connector, so charge it now.
         let charge = slot.take().unwrap_or_else(|| Charge::new(gate, call.kind, Units::default()));
         match context.output_or_error() {
@@ -137,8 +146,6 @@ impl Intercept for ThrottleInterceptor {
                     if consumed.other > Units::default() {
                         gate.settle(call.kind.other(), Units::default(), consumed.other);
                     }
-                    // The same throttle may have been added to a client twice.
-                    config.interceptor_state().unset::<Charged>();
                 }
             }
             Err(_) if is_free(context.response()) => charge.settle(Units::default()),
@@ -149,9 +156,9 @@ impl Intercept for ThrottleInterceptor {
 }
 
 impl ThrottleInterceptor {
-    /// Returns the operation if this throttle charges it, and not another one that was added to the client later.
-    fn charged<'a>(&self, config: &'a ConfigBag) -> Option<&'a Charged> {
-        config.load::<Charged>().filter(|charged| Arc::ptr_eq(&self.0, &charged.gate))
+    /// Returns the call if this throttle charges it, and not another one that was added to the client later.
+    fn charged<'a>(&self, config: &'a ConfigBag) -> Option<&'a Arc<ChargedCall>> {
+        config.load::<Charged>().map(|Charged(call)| call).filter(|call| Arc::ptr_eq(&self.0, &call.gate))
     }
 }
 
