@@ -106,6 +106,28 @@ async fn a_call_with_its_own_http_client_is_charged_afterwards() -> anyhow::Resu
     Ok(())
 }
 
+/// A call with an HTTP client of its own that fails after it was sent.
+#[tokio::test]
+async fn a_failed_call_with_its_own_http_client_is_charged_its_estimate() -> anyhow::Result<()> {
+    let scene = scene().await?;
+    scene.put("item", 2_500).send().await?;
+    scene.clock.advance(Duration::from_secs(1));
+    let own = || Config::builder().http_client(scene.http.clone());
+    let put = scene.put("item", 0).condition_expression("attribute_exists(missing)");
+    put.clone().customize().config_override(own()).send().await.expect_err("the condition does not hold");
+    assert_eq!(scene.usage().written, 6.0);
+    scene.clock.advance(Duration::from_secs(1));
+    let admission = admit_write(&scene, 2.0).await?;
+    put.customize()
+        .config_override(own())
+        .interceptor(admission)
+        .send()
+        .await
+        .expect_err("the condition does not hold");
+    assert_eq!(scene.usage().written, 8.0);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_client_keeps_its_last_throttle() -> anyhow::Result<()> {
     let mut scene = scene().await?;
@@ -117,5 +139,19 @@ async fn a_client_keeps_its_last_throttle() -> anyhow::Result<()> {
     scene.client = last.client(scene.client.config().clone());
     scene.put("item", 2_500).send().await?;
     assert_eq!((scene.usage().written, last.usage().writes.consumed), (0.0, 6.0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_admitted_call_of_a_client_with_its_throttle_twice_does_not_wait() -> anyhow::Result<()> {
+    let mut scene = scene().await?;
+    scene.client = scene.throttle.client(scene.client.config().clone());
+    let admission = admit_write(&scene, 1.0).await?;
+    let another = tokio::spawn(scene.put("another", 0).send());
+    scene.waiting(1).await?;
+    scene.put("item", 0).customize().interceptor(admission).send().await?;
+    assert_eq!(scene.usage(), Account { read: 0.0, written: 1.0, waiting: 1, delayed: 1 });
+    scene.clock.advance(Duration::from_millis(100));
+    another.await??;
     Ok(())
 }

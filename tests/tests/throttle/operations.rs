@@ -114,6 +114,7 @@ async fn transactions() -> anyhow::Result<()> {
     let exists = "attribute_exists(PK)";
     let put = Put::builder().table_name(&table).set_item(Some(item("item-1", 10))).build()?;
     let check = ConditionCheck::builder().table_name(&table).set_key(Some(key("item-2"))).condition_expression(exists);
+    let failing = check.clone().set_key(Some(key("missing"))).build()?;
     let update = Update::builder().table_name(&table).set_key(Some(key("item-8"))).update_expression("SET a = :a");
     let update = update.expression_attribute_values(":a", text("b")).build()?;
     let delete = Delete::builder().table_name(&table).set_key(Some(key("item-9"))).build()?;
@@ -125,15 +126,24 @@ async fn transactions() -> anyhow::Result<()> {
     ];
     let write = ledger.scene.client.transact_write_items().set_transact_items(Some(items.into()));
     let first = write.clone().client_request_token("token").send().await?;
-    let units = total(first.consumed_capacity());
-    assert!(units >= 8.0, "{units}");
-    ledger.check_written(first.consumed_capacity(), units);
+    let written = total(first.consumed_capacity());
+    assert!(written >= 8.0, "{written}");
+    ledger.check_written(first.consumed_capacity(), written);
 
     // The same transaction again is not done again. It consumes reads.
-    let again = write.client_request_token("token").send().await?;
+    let again = write.clone().client_request_token("token").send().await?;
     let units = total(again.consumed_capacity());
     assert!(again.consumed_capacity().iter().all(|table| table.write_capacity_units.is_none()), "{again:?}");
     ledger.check_read(again.consumed_capacity(), units);
+
+    // So it says nothing about what the next one writes. One that fails is charged the average.
+    let before = ledger.scene.usage().written;
+    write
+        .transact_items(TransactWriteItem::builder().condition_check(failing).build())
+        .send()
+        .await
+        .expect_err("no such item");
+    assert_eq!(ledger.scene.usage().written - before, written / 4.0 * 5.0);
     Ok(())
 }
 

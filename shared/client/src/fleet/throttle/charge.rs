@@ -1,6 +1,9 @@
 //! What a call has paid.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use aws_sdk_dynamodb::{
     config::{
@@ -27,6 +30,13 @@ pub(super) struct Charge {
 impl Charge {
     pub(super) fn new(gate: &Arc<Gate>, kind: CapacityKind, charged: Units) -> Self {
         Self { gate: Arc::clone(gate), kind, charged, consumed: Units::default() }
+    }
+
+    /// The charge of a call that was sent without one.
+    pub(super) fn late(gate: &Arc<Gate>, kind: CapacityKind, consumed: Units) -> Self {
+        let mut charge = Self::new(gate, kind, Units::default());
+        charge.consumed = consumed;
+        charge
     }
 
     /// Keeps the charge, because the call is sent now.
@@ -61,7 +71,8 @@ impl Slot {
     }
 
     pub(super) fn replace(&self, charge: Option<Charge>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = charge;
+        let before = mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), charge);
+        drop(before);
     }
 
     pub(super) fn take(&self) -> Option<Charge> {

@@ -50,11 +50,13 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// Leaves the charge of the attempt in the slot if it may be sent at once.
-    fn is_admitted(&self) -> bool {
+    /// Leaves the charge of the attempt in the slot if it does not have to wait. Returns whether that is so.
+    fn admit_now(&self) -> bool {
         let ChargedCall { gate, call, slot, .. } = &*self.charged;
         let charge = slot.take().or_else(|| gate.charge_now(call.kind, gate.estimate(call)));
-        charge.map(|charge| slot.put(charge.kept())).is_some()
+        let Some(charge) = charge else { return false };
+        slot.put(charge.kept());
+        true
     }
 
     /// Waits for the turn of the attempt, and leaves its charge in the slot.
@@ -112,7 +114,7 @@ struct ThrottledConnector(SharedHttpConnector);
 impl HttpConnector for ThrottledConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let Some(ticket) = request.extension::<Ticket>().cloned() else { return self.0.call(request) };
-        if ticket.is_admitted() {
+        if ticket.admit_now() {
             return self.0.call(request);
         }
         let inner = self.0.clone();

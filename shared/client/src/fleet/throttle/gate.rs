@@ -68,10 +68,9 @@ impl Gate {
 
     /// Waits until the units may be used, and charges them.
     pub(super) async fn charge(self: &Arc<Self>, kind: CapacityKind, units: Units) -> Charge {
-        if let Some(charge) = self.charge_now(kind, units) {
-            return charge;
+        if let Some(waiting) = Waiting::enter(self, kind, units) {
+            waiting.passed().await;
         }
-        Waiting::enter(self, kind, units).passed().await;
         Charge::new(self, kind, units)
     }
 
@@ -127,10 +126,15 @@ struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    fn enter(gate: &'a Gate, kind: CapacityKind, units: Units) -> Self {
+    /// Adds a caller to the line. `None` if it does not have to wait, and is charged.
+    fn enter(gate: &'a Gate, kind: CapacityKind, units: Units) -> Option<Self> {
+        let mut rule = gate.rule();
+        if rule.take(kind, units, gate.now()) {
+            return None;
+        }
         let notify = Arc::new(Notify::new());
-        let place = gate.rule().enter(kind, units, Arc::clone(&notify));
-        Self { gate, kind, units, place, notify, has_passed: false }
+        let place = rule.enter(kind, units, Arc::clone(&notify));
+        Some(Self { gate, kind, units, place, notify, has_passed: false })
     }
 
     async fn passed(mut self) {

@@ -69,7 +69,7 @@ pub(super) struct ChargedCall {
     pub(super) call: Call,
     /// The charge of the current attempt.
     pub(super) slot: Slot,
-    /// Whether the response to the current attempt has been counted. The same throttle may have been added to a client twice.
+    /// Whether the response to the current attempt has been counted.
     is_settled: AtomicBool,
 }
 
@@ -116,9 +116,15 @@ impl Intercept for ThrottleInterceptor {
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let Some(charged) = self.charged(config) else { return Ok(()) };
-        let prepaid = config.load::<Prepaid>().and_then(|prepaid| prepaid.take(&charged.gate, charged.call.kind));
-        // This drops the charge of an earlier attempt that had no response, so it is kept.
-        charged.slot.replace(prepaid);
+        // The same throttle may have been added to a client twice.
+        let ticket = context.request().extension::<Ticket>();
+        if ticket.is_some_and(|ticket| Arc::ptr_eq(&ticket.charged, charged)) {
+            return Ok(());
+        }
+        // This drops the charge of an earlier attempt. It is kept if the attempt was sent.
+        charged
+            .slot
+            .replace(config.load::<Prepaid>().and_then(|prepaid| prepaid.take(&charged.gate, charged.call.kind)));
         charged.is_settled.store(false, Ordering::Relaxed);
         let ticket = Ticket { charged: Arc::clone(charged), longest_wait: longest_wait(config) };
         context.request_mut().add_extension(ticket);
@@ -132,19 +138,21 @@ impl Intercept for ThrottleInterceptor {
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let Some(charged) = self.charged(config) else { return Ok(()) };
+        // The same throttle may have been added to a client twice.
         if charged.is_settled.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
         let ChargedCall { gate, call, slot, .. } = &**charged;
-        // A call with an HTTP client of its own bypasses the connector, so charge it now.
-        let charge = slot.take().unwrap_or_else(|| Charge::new(gate, call.kind, Units::default()));
+        // A call with an HTTP client of its own has bypassed the connector.
+        let charge = slot.take().map_or_else(|| Charge::late(gate, call.kind, gate.estimate(call)), Charge::kept);
         match context.output_or_error() {
             Ok(output) => {
                 if let Some(consumed) = operations::consumed(output, call.kind) {
-                    gate.learn(call, consumed.own);
                     charge.settle(consumed.own);
                     if consumed.other > Units::default() {
                         gate.settle(call.kind.other(), Units::default(), consumed.other);
+                    } else {
+                        gate.learn(call, consumed.own);
                     }
                 }
             }
