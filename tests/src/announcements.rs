@@ -33,7 +33,7 @@ pub mod prelude {
 
     pub use tidegate_sandbox::{gate::Gate, lambda::Fault};
 
-    pub use super::{AnnouncementScene, FUNCTION, ID, PROVISIONED, Scripted, ScriptedCoordinator, UNTIL, target};
+    pub use super::{AnnouncementScene, FUNCTION, ID, PROVISIONED, Scripted, ScriptedCoordinator, UNTIL, target, with};
     pub use crate::prelude::*;
 }
 
@@ -70,6 +70,8 @@ struct State {
     /// The answers to other actions.
     others: BTreeMap<&'static str, Value>,
     in_force: BTreeSet<String>,
+    /// The runs that have released their announcements.
+    released: BTreeSet<String>,
     requests: Vec<Value>,
 }
 
@@ -129,6 +131,10 @@ impl ScriptedCoordinator {
             Scripted::Answer(answer) => answer,
         };
         let mut state = self.lock();
+        if request["run"].as_str().is_some_and(|run| state.released.contains(run)) {
+            state.requests.push(request);
+            return Err(FunctionError::new("Released", "the run has released it"));
+        }
         let id = request["id"].clone();
         state.in_force.extend(id.as_str().map(str::to_owned));
         state.requests.push(request);
@@ -138,6 +144,7 @@ impl ScriptedCoordinator {
     fn release(&self, request: Value) -> Value {
         let mut state = self.lock();
         let released = request["id"].as_str().is_some_and(|id| state.in_force.remove(id));
+        state.released.extend(request["run"].as_str().map(str::to_owned));
         let answer = json!({"id": request["id"], "released": released});
         state.requests.push(request);
         answer
@@ -252,7 +259,8 @@ pub fn target(provisioned: u64) -> Value {
     })
 }
 
-fn with(mut answer: Value, key: &str, value: Value) -> Value {
+/// Adds a key to an object.
+pub fn with(mut answer: Value, key: &str, value: Value) -> Value {
     answer[key] = value;
     answer
 }

@@ -22,7 +22,7 @@ pub mod prelude {
     pub use capacity_coordinator::CapacityCoordinator;
     pub use tidegate_domain::throttle::CapacityKind::{self, Read, Write};
     pub use tidegate_sandbox::{
-        capacity::{Account, Call},
+        capacity::{Account, Call, Fault as CallFault},
         gate::Gate,
     };
 

@@ -5,7 +5,7 @@ use tidegate_aws::{
     concurrent::{Backoff, within},
 };
 use tidegate_domain::capacity::{
-    announcement::{Announcement, Demand, Measured, Refusal, Request, accept, demand},
+    announcement::{Announcement, Demand, Measured, Refusal, Request, accept, continued, demand},
     minimum::plan,
 };
 
@@ -74,8 +74,9 @@ impl CapacityCoordinator {
             }
             goals.push(goal);
         }
-        if warm {
-            self.warm(&mut goals, time, report).await?;
+        for goal in &mut goals {
+            goal.may_warm = warm;
+            self.warm(goal, time, report).await?;
         }
         let Accepted { announcement, .. } = &accepted;
         self.wait(&mut goals, announcement.until, time, report).await?;
@@ -138,8 +139,12 @@ impl CapacityCoordinator {
         time: Time,
         report: &mut CoordinatorReport,
     ) -> Result<Accepted, Failure> {
-        let measured: Vec<Measured> = surveys.iter().map(Survey::measured).collect();
-        let mut backoff = Backoff::default();
+        let measured = |survey: &Survey| Measured {
+            minutes: Vec::new(),
+            maximum: survey.scalable.map(|scalable| scalable.maximum),
+        };
+        let mut measured: Vec<Measured> = surveys.iter().map(measured).collect();
+        let (mut is_measured, mut backoff) = (false, Backoff::default());
         loop {
             let now = time.now();
             // The records are read before the announcements.
@@ -148,6 +153,13 @@ impl CapacityCoordinator {
                 seen.push(within(time.deadline, self.announcements.find_target(target)).await?);
             }
             let stored = within(time.deadline, self.announcements.all()).await?;
+            if !is_measured && continued(&request, &stored).is_none() {
+                for (survey, measured) in surveys.iter().zip(&mut measured) {
+                    measured.minutes = self.measure(&survey.target, time).await?;
+                }
+                // If others announce meanwhile, the write is lost.
+                is_measured = true;
+            }
             let limits = &self.config.limits;
             let announcement = accept(request.clone(), &measured, &stored, limits, time.invoked(), now)?;
             let (same, others): (Vec<_>, _) = stored.into_iter().partition(|stored| stored.id == announcement.id);

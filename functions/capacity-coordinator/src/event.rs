@@ -20,7 +20,7 @@ pub enum Event {
     /// `{"action": "announce", ...}`
     Announce(Announce),
     /// `{"action": "release", "id": ...}`
-    Release { id: String },
+    Release(Release),
     /// `{"action": "restore"}`, from a schedule.
     Restore,
     /// `{"action": "list"}`
@@ -35,6 +35,14 @@ pub struct Announce {
     pub request: Request,
     /// Whether the warm throughput of an on-demand table may be raised.
     pub warm: bool,
+}
+
+/// A request to release an announcement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    pub id: String,
+    /// The run that must not announce it again.
+    pub run: Option<String>,
 }
 
 /// An event that is not a valid request.
@@ -67,12 +75,16 @@ struct AnnounceFields {
     for_seconds: u64,
     #[serde(default)]
     warm: bool,
+    #[serde(default)]
+    run: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReleaseFields {
     id: String,
+    #[serde(default)]
+    run: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -93,7 +105,7 @@ impl Event {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Announce(_) => "announce",
-            Self::Release { .. } => "release",
+            Self::Release(_) => "release",
             Self::Restore => "restore",
             Self::List => "list",
             Self::Status(_) => "status",
@@ -110,8 +122,8 @@ impl TryFrom<Value> for Event {
         match action.as_str() {
             Some("announce") => fields::<AnnounceFields>(event)?.checked().map(Self::Announce),
             Some("release") => {
-                let ReleaseFields { id } = fields(event)?;
-                Ok(Self::Release { id: checked("id", id, ID, is_id)? })
+                let ReleaseFields { id, run } = fields(event)?;
+                Ok(Self::Release(Release { id: checked("id", id, ID, is_id)?, run: checked_run(run)? }))
             }
             Some("restore") => fields::<NoFields>(event).map(|NoFields {}| Self::Restore),
             Some("list") => fields::<NoFields>(event).map(|NoFields {}| Self::List),
@@ -156,6 +168,7 @@ impl AnnounceFields {
             targets,
             units,
             duration: Duration::from_secs(self.for_seconds),
+            run: checked_run(self.run)?,
         };
         Ok(Announce { request, warm: self.warm })
     }
@@ -173,6 +186,10 @@ fn target(table: &str, index: Option<String>, dimension: String) -> Result<Targe
     let name = |text: &str| table::is_name(text) && !text.starts_with("arn:");
     let index = index.map(|index| checked("index", index, "the name of a global secondary index", name)).transpose()?;
     Ok(Target { table: checked("table", table.to_owned(), "a table's name", name)?, index, kind })
+}
+
+fn checked_run(run: Option<String>) -> Result<Option<String>, MalformedRequest> {
+    run.map(|run| checked("run", run, ID, is_id)).transpose()
 }
 
 fn checked(
@@ -238,10 +255,12 @@ mod tests {
             targets: vec![target(None)],
             units: Capacity::new(4_000),
             duration: Duration::from_mins(10),
+            run: None,
         };
         assert_eq!(Event::try_from(announce()).unwrap(), Event::Announce(Announce { request, warm: false }));
-        let event = Event::try_from(with(&json!({"caller": "etl", "warm": true}))).unwrap();
-        assert!(matches!(event, Event::Announce(Announce { request, warm: true }) if request.caller == "etl"));
+        let event = Event::try_from(with(&json!({"caller": "etl", "warm": true, "run": "r-1"}))).unwrap();
+        let Event::Announce(Announce { request, warm }) = event else { panic!("{event:?}") };
+        assert_eq!((&*request.caller, warm, request.run.as_deref()), ("etl", true, Some("r-1")));
     }
 
     #[test]
@@ -258,7 +277,9 @@ mod tests {
     #[test]
     fn other_requests_are_read() {
         let check = |event, expect| assert_eq!(Event::try_from(event).unwrap(), expect);
-        check(json!({"action": "release", "id": "load-42"}), Event::Release { id: "load-42".to_owned() });
+        let release = |run: Option<&str>| Release { id: "load-42".to_owned(), run: run.map(str::to_owned) };
+        check(json!({"action": "release", "id": "load-42"}), Event::Release(release(None)));
+        check(json!({"action": "release", "id": "load-42", "run": "r-1"}), Event::Release(release(Some("r-1"))));
         check(json!({"action": "restore"}), Event::Restore);
         check(json!({"action": "list"}), Event::List);
         check(json!({"action": "status", "table": "orders", "dimension": "write"}), Event::Status(target(None)));
@@ -279,6 +300,8 @@ mod tests {
         check_error(with(&json!({"for_seconds": 0})), "for_seconds is 0");
         check_error(with(&json!({"id": "a b"})), "id is \"a b\"");
         check_error(json!({"action": "release", "id": ""}), "id is \"\"");
+        check_error(json!({"action": "release", "id": "a", "run": ""}), "run is \"\"");
+        check_error(with(&json!({"run": "a b"})), "run is \"a b\"");
         check_error(with(&json!({"caller": "a\n"})), "caller is \"a\\n\"");
         check_error(with(&json!({"dimension": "writes"})), "dimension is \"writes\": expected \"read\" or \"write\"");
         check_error(with(&json!({"table": "a"})), "table is \"a\"");

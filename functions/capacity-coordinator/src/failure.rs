@@ -31,6 +31,11 @@ pub enum Failure {
          again: add a policy"
     )]
     NoScalingPolicy(Target),
+    #[error(
+        "auto scaling may not lower the capacity of {0}, so it would stay raised: allow its policy to scale in, and resume \
+         its dynamic scaling"
+    )]
+    NeverLowered(Target),
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(
@@ -62,6 +67,7 @@ impl Failure {
             Self::UnknownIndex { .. } => "UnknownIndex",
             Self::NoScalableTarget(_) => "NoScalableTarget",
             Self::NoScalingPolicy(_) => "NoScalingPolicy",
+            Self::NeverLowered(_) => "NeverLowered",
             Self::Refused(Refusal::MaximumTooLow { .. }) => "MaximumTooLow",
             Self::Refused(Refusal::IdTaken { .. }) => "IdTaken",
             Self::Refused(Refusal::Released(_)) => "Released",

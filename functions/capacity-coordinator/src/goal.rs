@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate_aws::{
+    announcements::WriteOutcome,
     concurrent::within,
     table_capacity::{Described, Mode, Warm},
 };
@@ -43,6 +44,8 @@ pub(crate) struct Goal {
     described: Described,
     /// How often in a row the table was active and had too little.
     short_looks: u32,
+    /// Whether the warm throughput may be raised.
+    pub(crate) may_warm: bool,
     /// Whether this invocation has raised the warm throughput. A description may not show it yet.
     is_warming: bool,
 }
@@ -50,7 +53,8 @@ pub(crate) struct Goal {
 impl Goal {
     pub(crate) fn new(survey: Survey, demand: Demand) -> Self {
         let Survey { target, described, scalable, .. } = survey;
-        Self { target, wanted: demand.total(), demand, scalable, described, short_looks: 0, is_warming: false }
+        let wanted = demand.total();
+        Self { target, wanted, demand, scalable, described, short_looks: 0, may_warm: false, is_warming: false }
     }
 
     /// Waits for what a settlement has found to be needed.
@@ -74,26 +78,28 @@ impl Goal {
         !self.is_met()
             && match self.described.mode {
                 Mode::Provisioned { .. } => true,
-                Mode::OnDemand { warm } => warm.is_rising || self.is_warming,
+                Mode::OnDemand { warm } => warm.is_rising || self.may_warm,
             }
     }
 }
 
 impl CapacityCoordinator {
-    /// Raises the warm throughputs that are too low.
+    /// Raises the warm throughput if it is too low and may be raised, and no update is pending.
     pub(crate) async fn warm(
         &self,
-        goals: &mut [Goal],
+        goal: &mut Goal,
         time: Time,
         report: &mut CoordinatorReport,
     ) -> Result<(), Failure> {
-        for goal in goals.iter_mut().filter(|goal| !goal.is_met()) {
-            if let Mode::OnDemand { warm: Warm { is_rising: false, .. } } = goal.described.mode {
-                within(time.deadline, self.tables.raise_warm(&goal.target, goal.wanted)).await?;
-                tracing::info!(target = %goal.target, to = goal.wanted.get(), "raised the warm throughput");
-                report.counts.warmed += 1;
-                goal.is_warming = true;
-            }
+        let can_rise = matches!(goal.described.mode, Mode::OnDemand { warm: Warm { is_rising: false, .. } });
+        if !(goal.may_warm && can_rise) || goal.is_met() || goal.is_warming {
+            return Ok(());
+        }
+        let raised = within(time.deadline, self.tables.raise_warm(&goal.target, goal.wanted)).await?;
+        if raised == WriteOutcome::Written {
+            tracing::info!(target = %goal.target, to = goal.wanted.get(), "raised the warm throughput");
+            report.counts.warmed += 1;
+            goal.is_warming = true;
         }
         Ok(())
     }
@@ -131,12 +137,15 @@ impl CapacityCoordinator {
     /// Describes a target once more. If its capacity stays too low, sets its minimum once more.
     async fn look(&self, goal: &mut Goal, time: Time, report: &mut CoordinatorReport) -> Result<(), Failure> {
         goal.described = self.describe(&goal.target, time).await?;
+        self.warm(goal, time, report).await?;
         if goal.is_met() || !goal.described.is_active {
             goal.short_looks = 0;
             return Ok(());
         }
         goal.short_looks += 1;
-        if goal.scalable.is_some() && goal.short_looks.is_multiple_of(SHORT_LOOKS) {
+        // Less and less often: what others wait for, they settle as well.
+        let is_due = goal.short_looks.is_multiple_of(SHORT_LOOKS) && (goal.short_looks / SHORT_LOOKS).is_power_of_two();
+        if goal.scalable.is_some() && is_due {
             let settled = self.settle(&goal.target, None, true, time).await?;
             report.counts += &settled.counts;
             goal.adopt(&settled);

@@ -44,7 +44,7 @@ impl CapacityCoordinator {
         let time = Time::new(now, deadline);
         match event {
             Event::Announce(announce) => self.announce(announce, time, report).await.map(Answer::Announce),
-            Event::Release { id } => self.release(id, time, &mut report.counts).await.map(Answer::Release),
+            Event::Release(release) => self.release(release, time, &mut report.counts).await.map(Answer::Release),
             Event::Restore => self.restore(time, &mut report.counts).await.map(Answer::Restore),
             Event::List => self.list(time).await.map(Answer::List),
             Event::Status(target) => self.status(target, time).await.map(Answer::Status),

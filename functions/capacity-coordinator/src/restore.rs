@@ -3,9 +3,9 @@
 use std::{borrow::Cow, num::NonZeroUsize, time::Duration};
 
 use tidegate_aws::{
-    announcements::{StoredTarget, TargetRecord, WriteOutcome},
+    announcements::{StoredTarget, TargetRecord, TargetWrite, WriteOutcome},
     concurrent::{Backoff, concurrently, within},
-    table_capacity::{Described, Mode},
+    table_capacity::Mode,
 };
 use tidegate_domain::{
     capacity::announcement::{Announcement, demand},
@@ -15,6 +15,7 @@ use tidegate_domain::{
 use crate::{
     CapacityCoordinator,
     answer::{ReleaseAnswer, RestoreAnswer},
+    event::Release,
     failure::Failure,
     report::Counts,
     settle::{Settled, State},
@@ -78,19 +79,34 @@ impl CapacityCoordinator {
     /// Settles a target. Looks at its capacity, too, if announcements need it: a call has no effect on a table that is
     /// updating.
     async fn restore_target(&self, state: State<'_>, time: Time) -> Result<Settled, Failure> {
-        let StoredTarget { record: TargetRecord { target, is_on_demand, minimum }, .. } = state.seen.as_ref();
-        let is_needed = demand(state.announcements.iter(), target, state.now).is_some() && !is_on_demand;
-        let is_short = match minimum {
-            Some(minimum) if is_needed => match self.describe(target, time).await {
-                Ok(Described { is_active: true, mode: Mode::Provisioned { units } }) => units < minimum.planned,
-                // The settlement finds out whether there still is a minimum.
-                Ok(_) | Err(Failure::UnknownTable(_) | Failure::UnknownIndex { .. }) => false,
-                Err(error) => return Err(error),
-            },
-            _ => false,
-        };
+        let StoredTarget { record, .. } = state.seen.as_ref();
+        let TargetRecord { target, is_on_demand, minimum } = record;
         let target = target.clone();
-        self.settle(&target, Some(state), is_short, time).await
+        if demand(state.announcements.iter(), &target, state.now).is_none() {
+            return self.settle(&target, Some(state), false, time).await;
+        }
+        let described = match self.describe(&target, time).await {
+            Ok(described) => described,
+            // The settlement finds out whether there still is a minimum.
+            Err(error) => {
+                tracing::warn!(%target, %error, "a target is settled without a look at its capacity");
+                return self.settle(&target, Some(state), false, time).await;
+            }
+        };
+        match (described.mode, minimum) {
+            (Mode::Provisioned { .. }, _) if *is_on_demand => {
+                // It was switched to provisioned capacity since it was announced to.
+                let record = TargetRecord { is_on_demand: false, ..record.clone() };
+                let write = TargetWrite { seen: Some(&state.seen), record: &record };
+                within(time.deadline, self.announcements.write_target(write, state.now)).await?;
+                self.settle(&target, None, false, time).await
+            }
+            (Mode::Provisioned { units }, Some(minimum)) => {
+                let is_short = described.is_active && units < minimum.planned;
+                self.settle(&target, Some(state), is_short, time).await
+            }
+            _ => self.settle(&target, Some(state), false, time).await,
+        }
     }
 
     /// Deletes announcements that ended some minutes ago. Until then, the consumption may hold their work. If a call fails,
@@ -119,7 +135,12 @@ impl CapacityCoordinator {
     }
 
     /// Ends an announcement. If a target cannot be settled then, the schedule does it.
-    pub(crate) async fn release(&self, id: String, time: Time, counts: &mut Counts) -> Result<ReleaseAnswer, Failure> {
+    pub(crate) async fn release(
+        &self,
+        Release { id, run }: Release,
+        time: Time,
+        counts: &mut Counts,
+    ) -> Result<ReleaseAnswer, Failure> {
         let (dry_run, mut backoff) = (self.config.dry_run, Backoff::default());
         loop {
             let now = time.now();
@@ -129,7 +150,7 @@ impl CapacityCoordinator {
                 counts.dry_run += 1;
                 return Ok(ReleaseAnswer { id, released: false, dry_run });
             }
-            let released = self.announcements.release(&id, found.as_ref(), now);
+            let released = self.announcements.release(&id, found.as_ref(), run.as_deref(), now);
             if within(time.deadline, released).await? == WriteOutcome::Lost {
                 counts.races_lost += 1;
                 backoff.wait().await;

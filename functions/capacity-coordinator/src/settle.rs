@@ -44,7 +44,7 @@ enum Step {
     Done,
     /// This minimum was set. Another process may have planned another one meanwhile.
     Set(Capacity),
-    /// Another process has changed the record.
+    /// Another process has changed the record, or changes the target.
     Lost,
 }
 
@@ -103,9 +103,9 @@ impl CapacityCoordinator {
         if *is_on_demand && minimum.is_none() {
             return if is_known { Ok(Step::Done) } else { self.forget(seen, time).await };
         }
-        let found = self.registered(target, time).await?;
         // A table that is on demand by now needs no minimum: it gets its owner's.
         let provisioned = demand.filter(|_| !is_on_demand);
+        let found = self.registered(target, provisioned.is_some(), time).await?;
         let MinimumPlan { record, set, owner_was } =
             plan(minimum.as_ref(), found.as_ref(), provisioned, is_short, *now);
         settled.minimum = record.as_ref().map(|record| record.planned).zip(found);
@@ -133,7 +133,8 @@ impl CapacityCoordinator {
         }
         let Some(minimum) = set else { return Ok(Step::Done) };
         match within(time.within(*now, CALL), self.scaling.set_minimum(target, minimum)).await {
-            Ok(()) => {}
+            Ok(WriteOutcome::Written) => {}
+            Ok(WriteOutcome::Lost) => return Ok(Step::Lost),
             Err(CallError::Store(error @ StoreError::Refused { .. })) => {
                 return self.without_minimum(target, error, settled, time).await;
             }

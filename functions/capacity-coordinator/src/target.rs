@@ -2,12 +2,10 @@
 
 use tidegate_aws::{
     concurrent::within,
+    scaling::Policy,
     table_capacity::{Described, Mode},
 };
-use tidegate_domain::capacity::{
-    Capacity, ScalableTarget, Target, Utilization,
-    announcement::{Measured, Minute},
-};
+use tidegate_domain::capacity::{ScalableTarget, Target, Utilization, announcement::Minute};
 use tokio::time::timeout_at;
 
 use crate::{CapacityCoordinator, failure::Failure, time::Time};
@@ -19,19 +17,6 @@ pub(crate) struct Survey {
     pub(crate) described: Described,
     /// `None` if the table is on demand.
     pub(crate) scalable: Option<ScalableTarget>,
-    /// What it consumed in the last minutes.
-    pub(crate) minutes: Vec<Minute>,
-}
-
-impl Survey {
-    /// Returns the highest consumption.
-    pub(crate) fn consumption(&self) -> Capacity {
-        self.minutes.iter().map(|minute| minute.consumption).max().unwrap_or_default()
-    }
-
-    pub(crate) fn measured(&self) -> Measured {
-        Measured { minutes: self.minutes.clone(), maximum: self.scalable.map(|scalable| scalable.maximum) }
-    }
 }
 
 impl CapacityCoordinator {
@@ -41,15 +26,19 @@ impl CapacityCoordinator {
         is_coordinated.then_some(()).ok_or_else(|| Failure::NotCoordinated(target.table.clone()))
     }
 
-    /// Finds out all that an announcement depends on.
+    /// Finds out what an announcement depends on, except for the consumption.
     pub(crate) async fn survey(&self, target: Target, time: Time) -> Result<Survey, Failure> {
         let described = self.describe(&target, time).await?;
         let scalable = match described.mode {
             Mode::Provisioned { .. } => Some(self.scalable(&target, time).await?),
             Mode::OnDemand { .. } => None,
         };
-        let minutes = within(time.deadline, self.consumption.of(&target, time.now())).await?;
-        Ok(Survey { target, described, scalable, minutes })
+        Ok(Survey { target, described, scalable })
+    }
+
+    /// Measures what a target has consumed in the last minutes.
+    pub(crate) async fn measure(&self, target: &Target, time: Time) -> Result<Vec<Minute>, Failure> {
+        Ok(within(time.deadline, self.consumption.of(target, time.now())).await?)
     }
 
     pub(crate) async fn describe(&self, target: &Target, time: Time) -> Result<Described, Failure> {
@@ -61,15 +50,25 @@ impl CapacityCoordinator {
     async fn scalable(&self, target: &Target, time: Time) -> Result<ScalableTarget, Failure> {
         let registered = within(time.deadline, self.scaling.find(target)).await?;
         let registered = registered.ok_or_else(|| Failure::NoScalableTarget(target.clone()))?;
-        let utilization = within(time.deadline, self.scaling.utilization(target)).await?;
-        let utilization = utilization.ok_or_else(|| Failure::NoScalingPolicy(target.clone()))?;
+        let policy = within(time.deadline, self.scaling.policy(target)).await?;
+        let Policy { utilization, lowers } = policy.ok_or_else(|| Failure::NoScalingPolicy(target.clone()))?;
+        if !(lowers && registered.lowers) {
+            return Err(Failure::NeverLowered(target.clone()));
+        }
         Ok(ScalableTarget { minimum: registered.minimum, maximum: registered.maximum, utilization })
     }
 
-    /// Finds a scalable target as it is. Without a policy, its whole capacity counts.
-    pub(crate) async fn registered(&self, target: &Target, time: Time) -> Result<Option<ScalableTarget>, Failure> {
+    /// Finds a scalable target as it is. Its utilization is that of the policy if `is_needed`. Without a policy, its whole
+    /// capacity counts.
+    pub(crate) async fn registered(
+        &self,
+        target: &Target,
+        is_needed: bool,
+        time: Time,
+    ) -> Result<Option<ScalableTarget>, Failure> {
         let Some(registered) = within(time.deadline, self.scaling.find(target)).await? else { return Ok(None) };
-        let utilization = within(time.deadline, self.scaling.utilization(target)).await?.unwrap_or(Utilization::FULL);
+        let policy = if is_needed { within(time.deadline, self.scaling.policy(target)).await? } else { None };
+        let utilization = policy.map_or(Utilization::FULL, |policy| policy.utilization);
         Ok(Some(ScalableTarget { minimum: registered.minimum, maximum: registered.maximum, utilization }))
     }
 }

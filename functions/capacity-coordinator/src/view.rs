@@ -29,7 +29,8 @@ impl CapacityCoordinator {
         let target = &survey.target;
         let seen = within(time.deadline, self.announcements.find_target(target)).await?;
         let stored = within(time.deadline, self.announcements.all()).await?;
-        let consumption = survey.consumption();
+        let minutes = self.measure(target, time).await?;
+        let consumption = minutes.iter().map(|minute| minute.consumption).max().unwrap_or_default();
         let demand = demand(&stored, target, now).unwrap_or(Demand { other: consumption, ..Demand::NONE });
         let record = seen.and_then(|seen| seen.record.minimum);
         let (mode, needed) = match (survey.described.mode, survey.scalable) {

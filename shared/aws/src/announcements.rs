@@ -27,7 +27,7 @@ use crate::{
     expression::{Expression, Parts, number, text},
     schema::capacity::{
         ANNOUNCEMENT, CALLER, CALLS, DIMENSION, ID, INDEX, KIND, NEEDS, ON_DEMAND, OTHER, OWNER, PLANNED, READY,
-        RELEASED, SINCE, TABLE, TARGET, TTL, UNITS, UNTIL, VERSION,
+        RELEASED, RUN, SINCE, TABLE, TARGET, TTL, UNITS, UNTIL, VERSION,
     },
     transaction::Transaction,
 };
@@ -138,11 +138,12 @@ impl Announcements {
     }
 
     /// Ends the announcement with this id at the moment `now`, if it is still as it was `seen`. An unknown id is stored as
-    /// released, too: its announcement may be on its way.
+    /// released, too: its announcement may be on its way. If `run` is given, that run cannot announce it again.
     pub async fn release(
         &self,
         id: &str,
         seen: Option<&Announcement>,
+        run: Option<&str>,
         now: EpochMillis,
     ) -> Result<WriteOutcome, StoreError> {
         let unknown = || Announcement {
@@ -154,9 +155,11 @@ impl Announcements {
             until: now,
             ready: None,
             released: None,
+            run: None,
         };
         let found = seen.cloned().unwrap_or_else(unknown);
-        let released = Announcement { until: found.until.min(now), released: Some(now), ..found };
+        let (until, run) = (found.until.min(now), run.map(ToOwned::to_owned));
+        let released = Announcement { until, released: Some(now), run, ..found };
         self.put(announcement_item(&released), || unchanged(seen)).await
     }
 
@@ -270,7 +273,7 @@ fn target_attributes(target: &Target) -> Item {
 }
 
 fn announcement_item(announcement: &Announcement) -> Item {
-    let Announcement { id, caller, needs, units, since, until, ready, released } = announcement;
+    let Announcement { id, caller, needs, units, since, until, ready, released, run } = announcement;
     let need = |need: &Need| {
         let mut attributes = target_attributes(&need.target);
         attributes.insert(OTHER.to_owned(), number(&need.other));
@@ -286,6 +289,7 @@ fn announcement_item(announcement: &Announcement) -> Item {
         (TTL.to_owned(), number(&(until.get() / 1000 + KEPT))),
     ]);
     let moments = [(READY, ready), (RELEASED, released)];
+    item.extend(run.as_ref().map(|run| (RUN.to_owned(), text(run))));
     item.extend(moments.iter().filter_map(|(name, moment)| Some(((*name).to_owned(), number(&moment.as_ref()?)))));
     item
 }
@@ -307,6 +311,7 @@ fn announcement(item: &Item) -> Result<Announcement, StoreError> {
         until: reader.moment(UNTIL)?,
         ready: item.contains_key(READY).then(|| reader.moment(READY)).transpose()?,
         released: item.contains_key(RELEASED).then(|| reader.moment(RELEASED)).transpose()?,
+        run: item.contains_key(RUN).then(|| reader.text(RUN)).transpose()?,
     })
 }
 

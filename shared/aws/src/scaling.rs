@@ -4,6 +4,7 @@
 
 use aws_sdk_applicationautoscaling::{
     Client,
+    error::ProvideErrorMetadata as _,
     types::{MetricType, PolicyType, ScalableDimension, ServiceNamespace},
 };
 use tidegate_domain::{
@@ -11,7 +12,7 @@ use tidegate_domain::{
     throttle::CapacityKind,
 };
 
-use crate::error::StoreError;
+use crate::{dynamodb::WriteOutcome, error::StoreError};
 
 /// The scalable targets of an account.
 #[derive(Clone, Debug)]
@@ -24,6 +25,17 @@ pub struct ScalableTargets {
 pub struct Registered {
     pub minimum: Capacity,
     pub maximum: Capacity,
+    /// Whether auto scaling may lower the capacity. The owner can suspend that.
+    pub lowers: bool,
+}
+
+/// A target's policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policy {
+    /// The target utilization.
+    pub utilization: Utilization,
+    /// Whether the policy lowers the capacity. It may only raise it.
+    pub lowers: bool,
 }
 
 impl ScalableTargets {
@@ -36,15 +48,17 @@ impl ScalableTargets {
     pub async fn find(&self, target: &Target) -> Result<Option<Registered>, StoreError> {
         let request = self.client.describe_scalable_targets().service_namespace(ServiceNamespace::Dynamodb);
         let request = request.resource_ids(target.resource()).scalable_dimension(dimension(target));
-        let output = request.send().await.map_err(|error| StoreError::from_sdk("DescribeScalableTargets", error))?;
-        let found = output.scalable_targets.unwrap_or_default().into_iter().next();
-        Ok(found
-            .map(|found| Registered { minimum: capacity(found.min_capacity), maximum: capacity(found.max_capacity) }))
+        let found = request.into_paginator().items().send().next().await.transpose();
+        let found = found.map_err(|error| StoreError::from_sdk("DescribeScalableTargets", error))?;
+        Ok(found.map(|found| Registered {
+            minimum: capacity(found.min_capacity),
+            maximum: capacity(found.max_capacity),
+            lowers: !found.suspended_state.and_then(|state| state.dynamic_scaling_in_suspended).unwrap_or_default(),
+        }))
     }
 
-    /// Finds the target utilization of a target's policy. Returns `None` if it has no target tracking policy for its
-    /// utilization.
-    pub async fn utilization(&self, target: &Target) -> Result<Option<Utilization>, StoreError> {
+    /// Finds a target's policy. Returns `None` if it has no target tracking policy for its utilization.
+    pub async fn policy(&self, target: &Target) -> Result<Option<Policy>, StoreError> {
         let request = self.client.describe_scaling_policies().service_namespace(ServiceNamespace::Dynamodb);
         let request = request.resource_id(target.resource()).scalable_dimension(dimension(target));
         let policies = request.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
@@ -58,15 +72,22 @@ impl ScalableTargets {
         let policy = tracked.find(|policy| {
             policy.predefined_metric_specification.as_ref().is_some_and(|of| of.predefined_metric_type == metric)
         });
-        Ok(policy.and_then(|policy| Utilization::from_percent(policy.target_value)))
+        Ok(policy.and_then(|policy| {
+            let utilization = Utilization::from_percent(policy.target_value)?;
+            Some(Policy { utilization, lowers: !policy.disable_scale_in.unwrap_or_default() })
+        }))
     }
 
-    /// Sets a target's minimum. The call has no condition.
-    pub async fn set_minimum(&self, target: &Target, minimum: Capacity) -> Result<(), StoreError> {
+    /// Sets a target's minimum. The call has no condition. It is lost if another update of the target is pending.
+    pub async fn set_minimum(&self, target: &Target, minimum: Capacity) -> Result<WriteOutcome, StoreError> {
         let request = self.client.register_scalable_target().service_namespace(ServiceNamespace::Dynamodb);
         let request = request.resource_id(target.resource()).scalable_dimension(dimension(target));
         let request = request.min_capacity(i32::try_from(minimum.get()).unwrap_or(i32::MAX));
-        request.send().await.map(drop).map_err(|error| StoreError::from_sdk("RegisterScalableTarget", error))
+        match request.send().await {
+            Ok(_) => Ok(WriteOutcome::Written),
+            Err(error) if error.code() == Some("ConcurrentUpdateException") => Ok(WriteOutcome::Lost),
+            Err(error) => Err(StoreError::from_sdk("RegisterScalableTarget", error)),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use aws_sdk_dynamodb::{
     Client,
+    error::ProvideErrorMetadata as _,
     operation::describe_table::DescribeTableError,
     types::{
         BillingMode, GlobalSecondaryIndexUpdate, IndexStatus, ProvisionedThroughputDescription, TableDescription,
@@ -13,7 +14,7 @@ use tidegate_domain::{
     throttle::CapacityKind,
 };
 
-use crate::error::StoreError;
+use crate::{dynamodb::WriteOutcome, error::StoreError};
 
 /// The capacity of tables.
 #[derive(Clone, Debug)]
@@ -80,10 +81,11 @@ impl TableCapacity {
         })
     }
 
-    /// Raises the warm throughput of an on-demand table or index. It can never be lowered.
+    /// Raises the warm throughput of an on-demand table or index. It can never be lowered. The write is lost if another update
+    /// of the table or the index is pending.
     ///
     /// AWS: [warm throughput](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/warm-throughput.html).
-    pub async fn raise_warm(&self, target: &Target, units: Capacity) -> Result<(), StoreError> {
+    pub async fn raise_warm(&self, target: &Target, units: Capacity) -> Result<WriteOutcome, StoreError> {
         let units = i64::try_from(units.get()).unwrap_or(i64::MAX);
         let warm = match target.kind {
             CapacityKind::Read => WarmThroughput::builder().read_units_per_second(units),
@@ -101,7 +103,11 @@ impl TableCapacity {
                 update.global_secondary_index_updates(GlobalSecondaryIndexUpdate::builder().update(action).build())
             }
         };
-        update.send().await.map(drop).map_err(|error| StoreError::from_sdk("UpdateTable", error))
+        match update.send().await {
+            Ok(_) => Ok(WriteOutcome::Written),
+            Err(error) if error.code() == Some("ResourceInUseException") => Ok(WriteOutcome::Lost),
+            Err(error) => Err(StoreError::from_sdk("UpdateTable", error)),
+        }
     }
 }
 

@@ -29,8 +29,8 @@
 //!
 //! - An announcement that was dropped is released in the background, and so is one whose request was cancelled at any await
 //!   point. The release never overtakes an invocation that announces: the invocations of an announcement run one after
-//!   another, in tasks of their own. If the answer to an invocation was lost, the invocation may still run, so the
-//!   announcement is released again when it has ended.
+//!   another, in tasks of their own. If an invocation was cut off and reaches the function after the release, the function
+//!   refuses it.
 //! - A process that dies releases nothing. Its announcements end by themselves after the [time](AnnounceBuilder::lasting)
 //!   that they were made for.
 //! - An invocation that fails or is cut off is repeated with the same id, and the same id is one announcement.
@@ -118,7 +118,7 @@ impl Coordinator {
     /// [`CapacityError`], but not [`CapacityError::NotReady`].
     pub async fn release(&self, id: impl Into<String>) -> Result<bool, CapacityError> {
         let (shared, id) = (Arc::clone(&self.shared), checked_id(id.into())?);
-        let released = async move { shared.call::<Released>(&Request::Release { id: &id }).await };
+        let released = async move { shared.call::<Released>(&Request::Release { id: &id, run: None }).await };
         let released = self.shared.in_background(released).await.map_err(|failed| failed.error)?;
         Ok(released.released)
     }

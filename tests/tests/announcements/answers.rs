@@ -20,10 +20,12 @@ async fn capacity_that_is_ready_takes_one_invocation() -> anyhow::Result<()> {
         "action": "announce", "id": ID, "table": "orders", "index": "by-date", "with_table": true,
         "dimension": "write", "units": 4_000, "for_seconds": 1_201, "caller": "etl", "warm": true,
     });
-    assert_eq!(scene.function.requests(), [expect]);
+    let requests = scene.function.requests();
+    let run = &requests[0]["run"];
+    assert_eq!((run.is_string(), &requests[..]), (true, &[with(expect, "run", run.clone())][..]));
 
     announcement.release().await?;
-    assert_eq!(scene.function.requests(), [json!({"action": "release", "id": ID})]);
+    assert_eq!(scene.function.requests(), [json!({"action": "release", "id": ID, "run": run})]);
     assert!(!scene.coordinator.release(ID).await?);
     assert!(scene.function.in_force().is_empty());
     Ok(())

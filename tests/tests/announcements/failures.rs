@@ -15,6 +15,7 @@ async fn each_refusal_has_its_reason_and_message() -> anyhow::Result<()> {
         ("NotCoordinated", RefusalReason::NotCoordinated),
         ("NoScalableTarget", RefusalReason::NoScalableTarget),
         ("NoScalingPolicy", RefusalReason::NoScalingPolicy),
+        ("NeverLowered", RefusalReason::NeverLowered),
         ("MaximumTooLow", RefusalReason::MaximumTooLow),
         ("LimitExceeded", RefusalReason::LimitExceeded),
         ("IdTaken", RefusalReason::IdTaken),
@@ -106,17 +107,15 @@ async fn a_lost_answer_is_asked_for_again() -> anyhow::Result<()> {
     let requests = scene.function.requests();
     assert_eq!(requests.iter().map(|request| request["id"].as_str()).collect::<Vec<_>>(), [Some(ID); 2]);
     announcement.release().await?;
-    assert_eq!(scene.function.actions(), ["release"]);
-    // The invocation without an answer might still run. It is over when it would have been cut off.
-    scene.pass(Duration::from_secs(70), 1).await?;
-    scene.coordinator.flush().await;
-    assert_eq!(scene.function.actions(), ["release"]);
+    let releases = scene.function.requests();
+    assert_eq!(releases, [json!({"action": "release", "id": ID, "run": requests[0]["run"]})]);
+    assert!(requests[0]["run"].is_string() && requests[0]["run"] == requests[1]["run"], "{requests:?}");
     Ok(())
 }
 
-/// An invocation that was cut off announces after the release.
+/// An invocation that was cut off reaches the function after the release.
 #[tokio::test]
-async fn a_late_announcement_is_released_again() -> anyhow::Result<()> {
+async fn a_late_announcement_is_refused() -> anyhow::Result<()> {
     let scene = AnnouncementScene::new().await?;
     let (gate, impatient) = (scene.held(), scene.impatient());
     let request = impatient.announce("orders", CapacityKind::Write, 4_000).id(ID);
@@ -125,13 +124,12 @@ async fn a_late_announcement_is_released_again() -> anyhow::Result<()> {
     scene.done(request).await??.release().await?;
     assert!(scene.function.in_force().is_empty());
     scene.function.requests();
+    // The same id is announced again, by another run.
+    scene.announce().await?.keep();
     gate.open().await;
-    assert_eq!(
-        (scene.function.actions(), scene.function.in_force()),
-        (vec!["announce".to_owned()], vec![ID.to_owned()])
-    );
-    scene.pass(Duration::from_secs(70), 1).await?;
-    impatient.flush().await;
+    assert_eq!(scene.function.actions(), ["announce"; 2]);
+    // The new run releases it.
+    scene.announce().await?.release().await?;
     assert!(scene.function.in_force().is_empty());
     Ok(())
 }

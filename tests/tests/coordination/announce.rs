@@ -101,7 +101,7 @@ async fn an_error_says_that_the_announcement_is_in_force() -> anyhow::Result<()>
     let scene = CoordinatorScene::new().await?;
     scene.account().on_call(|_, call| {
         let is_register = matches!(call, Call::RegisterScalableTarget { .. });
-        is_register.then_some(tidegate_sandbox::capacity::Fault::AccessDenied)
+        is_register.then_some(CallFault::AccessDenied)
     });
     check_error(&scene, json!({}), "CallFailed", "the announcement \"refused\" is in force until").await;
     scene.account().undisturbed();
@@ -201,6 +201,11 @@ async fn an_announcement_makes_few_calls() -> anyhow::Result<()> {
     let registered = calls.iter().filter(|call| matches!(call, Call::RegisterScalableTarget { .. })).count();
     assert_eq!((registered, calls.len()), (1, 8), "{calls:#?}");
     assert_eq!(scene.http.calls().values().sum::<usize>(), 8, "{:?}", scene.http.calls());
+    // A renewal does not measure.
+    scene.announce("load-42", 0).await?;
+    let calls = scene.account().take_calls();
+    let measured = calls.iter().any(|call| matches!(call, Call::GetMetricData { .. }));
+    assert!(!measured && calls.len() == 6, "{calls:#?}");
     // An idle schedule reads its own table only.
     scene.invoke(release("load-42"), 1).await?;
     scene.restore(700).await?;
@@ -224,5 +229,63 @@ async fn a_status_shows_both_minimums() -> anyhow::Result<()> {
         "announced": 14_000, "needed": NEEDED, "announcements": ["load-42"],
     });
     assert_eq!(scene.invoke(status, 1).await?, expect);
+    Ok(())
+}
+
+/// Nothing would lower it again.
+#[tokio::test]
+async fn capacity_that_would_stay_raised_is_refused() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    for (raises_only, is_suspended) in [(true, false), (false, true)] {
+        scene.account().forbid_lowering(TABLE, Write, raises_only, is_suspended)?;
+        let refused = scene.invoke(announce("load-42", &json!({})), 0).await.unwrap_err();
+        assert_eq!((refused.error_type(), scene.minimum()), ("NeverLowered", Some(OWNERS)), "{refused}");
+        assert!(refused.to_string().contains("may not lower the capacity of table/orders#write"), "{refused}");
+    }
+    scene.account().forbid_lowering(TABLE, Write, false, false)?;
+    scene.announce("load-42", 0).await?;
+    // What is raised already is restored.
+    scene.account().forbid_lowering(TABLE, Write, true, true)?;
+    scene.restore(660).await?;
+    assert_eq!(scene.minimum(), Some(OWNERS));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_renewal_needs_no_metrics() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    scene.announce("load-42", 0).await?;
+    scene.account().on_call(|_, call| matches!(call, Call::GetMetricData { .. }).then_some(CallFault::AccessDenied));
+    assert_eq!(scene.announce("load-42", 300).await?["ready"], true);
+    let failed = scene.invoke(announce("more", &json!({})), 300).await.unwrap_err();
+    assert_eq!(failed.error_type(), "CallFailed");
+    Ok(())
+}
+
+/// The job could not announce again in time, and works on.
+#[tokio::test]
+async fn a_lapsed_announcement_goes_on() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    scene.announce("load-42", 0).await?;
+    scene.account().consumes(TABLE, Write, 18_000.0);
+    scene.restore(660).await?;
+    assert_eq!(scene.minimum(), Some(OWNERS));
+    scene.announce("load-42", 720).await?;
+    assert_eq!(scene.minimum(), Some(NEEDED));
+    Ok(())
+}
+
+/// The users' traffic grows after a job was accepted, and another job takes what is left.
+#[tokio::test]
+async fn an_accepted_announcement_is_not_refused_later() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    scene.account().set_maximum(TABLE, Write, 20_000)?;
+    scene.account().consumes(TABLE, Write, 10_000.0);
+    scene.invoke(announce("a", &json!({"units": 6_000})), 0).await?;
+    scene.account().consumes(TABLE, Write, 9_000.0);
+    scene.invoke(announce("b", &json!({"units": 5_000})), 30).await?;
+    assert_eq!(scene.invoke(announce("a", &json!({"units": 6_000})), 50).await?["ready"], true);
+    let refused = scene.invoke(announce("a", &json!({"units": 6_001})), 50).await.unwrap_err();
+    assert_eq!(refused.error_type(), "MaximumTooLow");
     Ok(())
 }

@@ -84,3 +84,57 @@ async fn a_table_that_becomes_on_demand_gets_its_owners_minimum() -> anyhow::Res
     assert_eq!(scene.minimum(), Some(OWNERS));
     Ok(())
 }
+
+/// A raise for a smaller announcement is under way. AWS takes no second one meanwhile.
+#[tokio::test]
+async fn a_raise_follows_another() -> anyhow::Result<()> {
+    let scene = scene().await?;
+    let process = scene.process(&[("ALLOW_WARM", "true")])?;
+    scene.account().set_update_polls(1_000_000);
+    let soon = Instant::now() + Duration::from_secs(1);
+    assert_eq!(invoke(&process, request(7_000, true), 0, soon).await?["ready"], false);
+    let more = announce("more", &json!({"table": "customers", "units": 10_000, "warm": true}));
+    let looks = AtomicUsize::new(0);
+    scene.account().on_call(move |account, call| {
+        if matches!(call, Call::DescribeTable { .. }) && looks.fetch_add(1, Ordering::Relaxed) == 3 {
+            account.settle();
+            account.set_update_polls(2);
+        }
+        None
+    });
+    let answer = invoke(&process, more, 10, in_time()).await?;
+    assert_eq!((&answer["ready"], &answer["targets"][0]["warm"]), (&json!(true), &json!(18_000)), "{answer}");
+    Ok(())
+}
+
+/// The owner changes the table to provisioned capacity while work is announced.
+#[tokio::test]
+async fn a_table_that_becomes_provisioned_is_raised() -> anyhow::Result<()> {
+    let scene = scene().await?;
+    scene.invoke(request(3_000, false), 0).await?;
+    let account = scene.account();
+    account.create_provisioned("customers", 100, 1_000);
+    account.register("table/customers", Write, OWNERS, 40_000)?;
+    account.put_policy("table/customers", Write, 50.0)?;
+    scene.restore(60).await?;
+    assert_eq!(account.minimum("table/customers", Write), Some(8_000));
+    scene.restore(660).await?;
+    assert_eq!(account.minimum("table/customers", Write), Some(OWNERS));
+    Ok(())
+}
+
+/// AWS refuses an update of a table while another one is pending.
+#[tokio::test]
+async fn a_refused_raise_is_made_again() -> anyhow::Result<()> {
+    let scene = scene().await?;
+    let process = scene.process(&[("ALLOW_WARM", "true")])?;
+    let pending = AtomicUsize::new(3);
+    scene.account().on_call(move |_, call| {
+        let is_pending = matches!(call, Call::UpdateTable { .. })
+            && pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        is_pending.then_some(CallFault::Conflict)
+    });
+    assert_eq!(invoke(&process, request(17_000, true), 0, in_time()).await?["ready"], true);
+    assert_eq!(scene.account().warm("table/customers", Write), Some(18_000));
+    Ok(())
+}

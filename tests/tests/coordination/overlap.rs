@@ -2,7 +2,6 @@
 
 use futures::future::join_all;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use tidegate_sandbox::capacity::Fault as CallFault;
 use tidegate_tests::coordinator::{invoke, prelude::*};
 
 /// Holds the calls that set this minimum.
@@ -129,6 +128,7 @@ async fn nothing_stays_raised_after_any_faults() -> anyhow::Result<()> {
                 0 => CallFault::LostResponse,
                 1 => CallFault::Internal,
                 2 => CallFault::Throttled,
+                3 => CallFault::Conflict,
                 _ => return None,
             };
             matches!(call, Call::RegisterScalableTarget { .. }).then_some(fault)
@@ -187,5 +187,40 @@ async fn an_id_names_one_announcement() -> anyhow::Result<()> {
         let minimums = [scene.minimum(), scene.account().minimum(INDEX, Write)];
         assert!(minimums.contains(&Some(OWNERS)) && minimums.contains(&Some(NEEDED)), "{minimums:?}");
     }
+    Ok(())
+}
+
+/// Application Auto Scaling refuses a call while another update of the target is pending.
+#[tokio::test]
+async fn a_pending_update_is_waited_for() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    let pending = AtomicUsize::new(5);
+    scene.account().on_call(move |_, call| {
+        let is_pending = matches!(call, Call::RegisterScalableTarget { .. })
+            && pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        is_pending.then_some(CallFault::Conflict)
+    });
+    assert_eq!(scene.announce("load-42", 0).await?["ready"], true);
+    assert_eq!(scene.minimum(), Some(NEEDED));
+    Ok(())
+}
+
+/// An invocation of a run that has given up reaches the function after the release.
+#[tokio::test]
+async fn a_run_that_has_released_announces_nothing() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    let of_run = |run: &str| announce("load-42", &json!({"run": run}));
+    let release_of = |run: &str| json!({"action": "release", "id": "load-42", "run": run});
+    for (first, second) in [("a", 1), ("b", 10)] {
+        assert_eq!(scene.invoke(release_of(first), second).await?["released"], false);
+        let refused = scene.invoke(of_run(first), second + 1).await.unwrap_err();
+        assert_eq!((refused.error_type(), scene.minimum()), ("Released", Some(OWNERS)));
+    }
+    // Another run announces, and a release without a run ends it.
+    assert_eq!(scene.invoke(of_run("c"), 20).await?["ready"], true);
+    assert_eq!(scene.invoke(release("load-42"), 21).await?["released"], true);
+    assert_eq!(scene.invoke(of_run("c"), 22).await?["ready"], true);
+    assert_eq!(scene.invoke(release_of("c"), 23).await?["released"], true);
+    assert_eq!(scene.minimum(), Some(OWNERS));
     Ok(())
 }

@@ -99,7 +99,7 @@ async fn one_target_does_not_hold_up_others() -> anyhow::Result<()> {
     scene.invoke(announce("a", &json!({"index": "by-date", "with_table": true})), 0).await?;
     scene.account().on_call(|_, call| {
         let is_index = matches!(call, Call::RegisterScalableTarget { resource, .. } if resource == INDEX);
-        is_index.then_some(tidegate_sandbox::capacity::Fault::AccessDenied)
+        is_index.then_some(CallFault::AccessDenied)
     });
     let failure = scene.invoke(restore(), 660).await.unwrap_err();
     assert_eq!(failure.error_type(), "CallFailed");
@@ -171,5 +171,31 @@ async fn a_deleted_table_is_forgotten() -> anyhow::Result<()> {
     scene.account().delete_table("orders");
     assert_eq!(scene.restore(660).await?["targets"], 1);
     assert_eq!(scene.restore(720).await?["targets"], 0);
+    Ok(())
+}
+
+/// Only the calls that a restore depends on can hold it up.
+#[tokio::test]
+async fn a_minimum_is_restored_without_other_calls() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    scene.announce("load-42", 0).await?;
+    scene.account().on_call(|_, call| {
+        let is_needed = matches!(call, Call::DescribeScalableTargets { .. } | Call::RegisterScalableTarget { .. });
+        (!is_needed).then_some(CallFault::AccessDenied)
+    });
+    scene.restore(660).await?;
+    assert_eq!(scene.minimum(), Some(OWNERS));
+    Ok(())
+}
+
+/// A table that cannot be described still gets the minimum that announcements need.
+#[tokio::test]
+async fn a_minimum_is_raised_without_a_look_at_the_table() -> anyhow::Result<()> {
+    let scene = CoordinatorScene::new().await?;
+    scene.announce("load-42", 0).await?;
+    scene.account().set_minimum(TABLE, Write, 7)?;
+    scene.account().on_call(|_, call| matches!(call, Call::DescribeTable { .. }).then_some(CallFault::AccessDenied));
+    scene.restore(300).await?;
+    assert_eq!(scene.minimum(), Some(NEEDED));
     Ok(())
 }

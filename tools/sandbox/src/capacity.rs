@@ -177,6 +177,17 @@ impl Account {
         Ok(self.state().targets.put_policy(resource, kind, Some(utilization))?)
     }
 
+    /// Sets whether the policy of a scalable target may not lower the capacity, and whether the owner has suspended that.
+    pub fn forbid_lowering(
+        &self,
+        resource: &str,
+        kind: CapacityKind,
+        raises_only: bool,
+        is_suspended: bool,
+    ) -> anyhow::Result<()> {
+        Ok(self.state().targets.forbid_lowering(resource, kind, raises_only, is_suspended)?)
+    }
+
     /// Removes the policy of a scalable target.
     pub fn delete_policy(&self, resource: &str, kind: CapacityKind) -> anyhow::Result<()> {
         Ok(self.state().targets.put_policy(resource, kind, None)?)

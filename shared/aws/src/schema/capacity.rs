@@ -34,6 +34,8 @@ pub(crate) const UNTIL: &str = "until";
 pub(crate) const READY: &str = "ready";
 /// When it was released, in epoch milliseconds.
 pub(crate) const RELEASED: &str = "released";
+/// Which run of a program has announced or released it.
+pub(crate) const RUN: &str = "run";
 
 /// Rises with each write of a target.
 pub(crate) const VERSION: &str = "version";

@@ -93,13 +93,15 @@ pub enum RefusalReason {
     NoScalableTarget,
     /// The scalable target has no policy with a target utilization.
     NoScalingPolicy,
+    /// Auto scaling may not lower the capacity, so it would stay raised.
+    NeverLowered,
     /// The consumption and the announcements together are more than the maximum of the scalable target.
     MaximumTooLow,
     /// The announcement exceeds a limit of the function.
     LimitExceeded,
     /// The id is in force for other targets, or was announced by another caller.
     IdTaken,
-    /// The announcement was released after the request had begun.
+    /// The announcement was released after the request had begun, or by the same run of it.
     Released,
     /// Another reason: the function has panicked, or is newer than this crate.
     Other,
@@ -120,6 +122,7 @@ impl RefusalReason {
             "UnknownIndex" => Self::UnknownIndex,
             "NoScalableTarget" => Self::NoScalableTarget,
             "NoScalingPolicy" => Self::NoScalingPolicy,
+            "NeverLowered" => Self::NeverLowered,
             "MaximumTooLow" => Self::MaximumTooLow,
             "LimitExceeded" => Self::LimitExceeded,
             "IdTaken" => Self::IdTaken,
@@ -176,6 +179,7 @@ mod tests {
             ("UnknownIndex", RefusalReason::UnknownIndex),
             ("NoScalableTarget", RefusalReason::NoScalableTarget),
             ("NoScalingPolicy", RefusalReason::NoScalingPolicy),
+            ("NeverLowered", RefusalReason::NeverLowered),
             ("MaximumTooLow", RefusalReason::MaximumTooLow),
             ("LimitExceeded", RefusalReason::LimitExceeded),
             ("IdTaken", RefusalReason::IdTaken),

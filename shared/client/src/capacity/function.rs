@@ -18,7 +18,7 @@ use super::{
 };
 
 /// The longest time for one invocation: the function's timeout in the template, a minute, and ten seconds for the network.
-pub(super) const LONGEST_INVOCATION: Duration = Duration::from_secs(70);
+const LONGEST_INVOCATION: Duration = Duration::from_secs(70);
 
 /// How much of a malformed answer an error quotes, in characters.
 const QUOTED: usize = 200;
@@ -48,10 +48,8 @@ pub(super) enum PossibleEffect {
     Nothing,
     /// The id is in force for an announcement of another caller, or of other targets.
     IdTaken,
-    /// It has ended, and its announcement may be in force.
+    /// Its announcement may be in force, or may be later if it still runs.
     Announcement,
-    /// It may still run, so its announcement may be in force now or later.
-    Running,
 }
 
 /// What Lambda returns if a function fails.
@@ -98,7 +96,7 @@ impl Function {
     /// The error of an announcement whose task ended early.
     pub(super) fn ended(&self, error: impl Error + Send + Sync + 'static) -> Failed {
         let error = CapacityError::Unavailable { function: self.name.clone(), error: Arc::new(error) };
-        Failed { error, is_retryable: false, effect: PossibleEffect::Running }
+        Failed { error, is_retryable: false, effect: PossibleEffect::Announcement }
     }
 
     fn rejected(&self, error: impl Error + Send + Sync + 'static) -> Failed {
@@ -126,10 +124,10 @@ impl Function {
                 // Too many invocations run, or the function is being deployed.
                 409 | 429 => PossibleEffect::Nothing,
                 // It may be the answer of a proxy.
-                500.. => PossibleEffect::Running,
+                500.. => PossibleEffect::Announcement,
                 _ => return self.rejected(error),
             },
-            _ => PossibleEffect::Running,
+            _ => PossibleEffect::Announcement,
         };
         let error = CapacityError::Unavailable { function: self.name.clone(), error: Arc::new(error) };
         Failed { error, is_retryable: true, effect }

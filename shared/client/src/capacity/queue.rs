@@ -15,10 +15,10 @@ use tokio::sync::Mutex;
 use super::{
     answer::{Announced, Released},
     error::CapacityError,
-    function::{Failed, Function, LONGEST_INVOCATION, PossibleEffect},
+    function::{Failed, Function, PossibleEffect},
     request::{Request, Work},
 };
-use crate::{background::Background, clock::Clock};
+use crate::{background::Background, clock::Clock, operation_ids::random_id};
 
 /// How long a call other than an announcement is repeated if it fails.
 const RETRY_TIME: Duration = Duration::from_mins(1);
@@ -85,18 +85,12 @@ impl Attempts {
 pub(super) struct InvocationQueue {
     shared: Arc<Shared>,
     id: String,
+    /// A random text. The function refuses an invocation of this run that arrives after its release.
+    run: String,
     /// Nothing is announced any more.
     is_released: AtomicBool,
-    /// Locked during an invocation.
-    effects: Mutex<Effects>,
-}
-
-/// What the invocations so far may have left behind.
-#[derive(Default)]
-struct Effects {
-    may_be_in_force: bool,
-    /// Until when an invocation may still run whose answer was lost.
-    may_run_until: Duration,
+    /// Whether an invocation so far may have announced the work, or may still do so. Locked during an invocation.
+    may_be_in_force: Mutex<bool>,
 }
 
 /// The announcement was released before it was sent again.
@@ -106,8 +100,8 @@ struct IsReleased;
 
 impl InvocationQueue {
     pub(super) fn new(shared: &Arc<Shared>, id: String) -> Arc<Self> {
-        let (is_released, effects) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(Self { shared: Arc::clone(shared), id, is_released, effects })
+        let (run, is_released, may_be_in_force) = (random_id(), AtomicBool::new(false), Mutex::default());
+        Arc::new(Self { shared: Arc::clone(shared), id, run, is_released, may_be_in_force })
     }
 
     pub(super) fn id(&self) -> &str {
@@ -133,19 +127,15 @@ impl InvocationQueue {
     }
 
     async fn announce_once(&self, work: &Work) -> Result<Announced, Failed> {
-        let mut effects = self.effects.lock().await;
+        let mut may_be_in_force = self.may_be_in_force.lock().await;
         if self.is_released.load(Ordering::Acquire) {
             return Err(self.shared.function.ended(IsReleased));
         }
-        let begun = self.shared.clock.elapsed();
-        let announced = self.shared.function.invoke(&Request::Announce { id: &self.id, work }).await;
+        let request = Request::Announce { id: &self.id, run: &self.run, work };
+        let announced = self.shared.function.invoke(&request).await;
         match announced.as_ref().map_err(|failed| failed.effect) {
-            Ok(_) | Err(PossibleEffect::Announcement) => effects.may_be_in_force = true,
-            Err(PossibleEffect::Running) => {
-                effects.may_be_in_force = true;
-                effects.may_run_until = begun.saturating_add(LONGEST_INVOCATION);
-            }
-            Err(PossibleEffect::IdTaken) => *effects = Effects::default(),
+            Ok(_) | Err(PossibleEffect::Announcement) => *may_be_in_force = true,
+            Err(PossibleEffect::IdTaken) => *may_be_in_force = false,
             Err(PossibleEffect::Nothing) => {}
         }
         announced
@@ -172,31 +162,12 @@ impl InvocationQueue {
     }
 
     async fn release_in_order(self: Arc<Self>) -> Result<(), Failed> {
-        let mut effects = self.effects.lock().await;
-        if !effects.may_be_in_force {
-            return Ok(());
-        }
-        let Released { .. } = self.shared.call(&Request::Release { id: &self.id }).await?;
-        effects.may_be_in_force = false;
-        let rest = effects.may_run_until.saturating_sub(self.shared.clock.elapsed());
-        if !rest.is_zero() {
-            let queue = Arc::clone(&self);
-            self.shared.background.spawn(async move { queue.release_late(rest).await });
+        let mut may_be_in_force = self.may_be_in_force.lock().await;
+        if *may_be_in_force {
+            let Released { .. } = self.shared.call(&Request::Release { id: &self.id, run: Some(&self.run) }).await?;
+            *may_be_in_force = false;
         }
         Ok(())
-    }
-
-    /// Releases the announcement again when no invocation can run any more: one whose answer was lost may have announced it
-    /// after the first release.
-    async fn release_late(&self, rest: Duration) {
-        self.shared.clock.sleep(rest).await;
-        match self.shared.call(&Request::Release { id: &self.id }).await {
-            Ok(Released { released: true }) => {
-                tracing::info!(id = self.id, "released an announcement that a late invocation had made");
-            }
-            Ok(Released { released: false }) => {}
-            Err(failed) => warn_of(&self.id, &failed.error),
-        }
     }
 }
 

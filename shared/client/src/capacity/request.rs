@@ -19,11 +19,15 @@ const LONGEST_TABLE: usize = 255;
 pub(super) enum Request<'a> {
     Announce {
         id: &'a str,
+        run: &'a str,
         #[serde(flatten)]
         work: &'a Work,
     },
     Release {
         id: &'a str,
+        /// The run that must not announce it again, however late its invocations arrive.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        run: Option<&'a str>,
     },
     List,
     Status {
@@ -112,18 +116,20 @@ mod tests {
     fn requests_have_the_functions_keys() {
         let check = |request: Request<'_>, expect| assert_eq!(serde_json::to_value(request).unwrap(), expect);
         let plain = json!({
-            "action": "announce", "id": "load-42", "table": "orders", "index": null, "dimension": "write",
+            "action": "announce", "id": "load-42", "run": "r-1", "table": "orders", "index": null, "dimension": "write",
             "units": 4000, "for_seconds": 600,
         });
-        check(Request::Announce { id: "load-42", work: &work() }, plain);
+        check(Request::Announce { id: "load-42", run: "r-1", work: &work() }, plain);
         let (index, caller) = (Some("by-date".to_owned()), Some("etl".to_owned()));
         let all = Work { index, with_table: true, dimension: CapacityKind::Read, caller, warm: true, ..work() };
         let expect = json!({
-            "action": "announce", "id": "load-42", "table": "orders", "index": "by-date", "with_table": true,
+            "action": "announce", "id": "load-42", "run": "r-1", "table": "orders", "index": "by-date", "with_table": true,
             "dimension": "read", "units": 4000, "for_seconds": 600, "caller": "etl", "warm": true,
         });
-        check(Request::Announce { id: "load-42", work: &all }, expect);
-        check(Request::Release { id: "load-42" }, json!({"action": "release", "id": "load-42"}));
+        check(Request::Announce { id: "load-42", run: "r-1", work: &all }, expect);
+        let (own, others) = (Request::Release { id: "a", run: Some("r-1") }, Request::Release { id: "a", run: None });
+        check(own, json!({"action": "release", "id": "a", "run": "r-1"}));
+        check(others, json!({"action": "release", "id": "a"}));
         check(Request::List, json!({"action": "list"}));
         let status = Request::Status { table: "orders", index: None, dimension: CapacityKind::Read };
         check(status, json!({"action": "status", "table": "orders", "index": null, "dimension": "read"}));

@@ -34,6 +34,8 @@ pub struct Announcement {
     pub ready: Option<EpochMillis>,
     /// When it was released. A request that began earlier does not announce it again.
     pub released: Option<EpochMillis>,
+    /// Which run of a program has announced it, or released it. After its release, the same run does not announce it again.
+    pub run: Option<String>,
 }
 
 /// What an announcement needs of one target.
@@ -67,6 +69,8 @@ pub struct Request {
     pub units: Capacity,
     /// How long the announcement lasts from now on.
     pub duration: Duration,
+    /// See [`Announcement::run`] and [`is_id`].
+    pub run: Option<String>,
 }
 
 /// What was measured of a target before an announcement.
@@ -164,8 +168,11 @@ pub enum Refusal {
     /// Too many announcements would be in force.
     #[error("{0} announcements are in force, which is the limit: release one, or wait until one has ended")]
     TooMany(usize),
-    /// The announcement was released after the request had begun.
-    #[error("id {0:?} was released after this request had begun: announce again, if the work is still to be done")]
+    /// The announcement was released after the request had begun, or by the same run.
+    #[error(
+        "id {0:?} was released after this request had begun, or by the same run: announce again, if the work is still to \
+         be done"
+    )]
     Released(String),
 }
 
@@ -209,6 +216,11 @@ impl Announcement {
     fn targets(&self) -> impl Iterator<Item = &Target> {
         self.needs.iter().map(|need| &need.target)
     }
+
+    /// Whether a request is for the same work.
+    fn is_of(&self, request: &Request) -> bool {
+        self.id == request.id && self.caller == request.caller && self.targets().eq(&request.targets)
+    }
 }
 
 /// Returns what the announcements in force at the moment `now` need of a target. `None` if there are none.
@@ -233,11 +245,12 @@ pub fn demand<'a>(
 /// Decides on a request at the moment `now`. Returns the announcement to write. `begun` is when the request began.
 ///
 /// `measured` holds what was measured of each target of the request, in its order. `announcements` are all that are stored,
-/// in force or not. An announcement in force with the same id, caller and targets is made again: its units are replaced, it
-/// never ends earlier than before, and its other traffic is not measured again, because its own work may run.
+/// in force or not. An announcement that is [`continued`] is made again: its units are replaced, and it never ends earlier
+/// than before. What was measured is not used.
 ///
 /// The work of other announcements is a part of the consumption if it may have run while that was measured. It is not
 /// counted twice: its units are taken off, but never so that less other traffic is left than the work was announced with.
+/// If nothing was measured, the other traffic is what the announcements in force were made with.
 ///
 /// # Errors
 /// See [`Refusal`].
@@ -255,12 +268,14 @@ pub fn accept(
     let (stored, others): (Vec<&Announcement>, Vec<_>) =
         announcements.iter().partition(|announcement| announcement.id == request.id);
     let stored = stored.first().copied();
-    if stored.is_some_and(|stored| stored.released.is_some_and(|released| released >= begun)) {
+    if let Some(Announcement { released: Some(released), run, .. }) = stored
+        && (*released >= begun || (run.is_some() && *run == request.run))
+    {
         return Err(Refusal::Released(request.id));
     }
-    let same = stored.filter(|stored| stored.is_in_force(now));
-    if let Some(same) = same
-        && !(same.caller == request.caller && same.targets().eq(&request.targets))
+    let in_force_already = stored.filter(|stored| stored.is_in_force(now));
+    if let Some(same) = in_force_already
+        && !same.is_of(&request)
     {
         let targets: Vec<_> = same.targets().map(ToString::to_string).collect();
         let (caller, until) = (same.caller.clone(), same.until);
@@ -270,6 +285,9 @@ pub fn accept(
     if in_force.len() >= limits.announcements {
         return Err(Refusal::TooMany(in_force.len()));
     }
+    let continued = continued(&request, announcements);
+    // What is in force was accepted already: others may have announced since, or the traffic may have grown.
+    let is_accepted = in_force_already.is_some_and(|same| request.units <= same.units);
     let mut needs = Vec::new();
     for (target, measured) in request.targets.iter().zip(measured) {
         let on_target: Vec<_> =
@@ -279,12 +297,13 @@ pub fn accept(
         let announced = sum(on_target.iter().copied()).plus(request.units);
         check(limits.units, announced, target, String::new)?;
         check(limits.units_per_caller, by_caller, target, || format!(" by caller {:?}", request.caller))?;
-        let other = match same.and_then(|same| same.need(target)) {
+        let other = match continued.and_then(|continued| continued.need(target)) {
             Some(need) => need.other,
-            None => other_traffic(measured, announcements, target),
+            None => other_traffic(measured, announcements, target, now),
         };
         if let Some(maximum) = measured.maximum
             && other.plus(announced) > maximum
+            && !is_accepted
         {
             return Err(Refusal::MaximumTooLow { target: target.clone(), maximum, other, announced });
         }
@@ -293,19 +312,27 @@ pub fn accept(
     let until = now.after(request.duration);
     Ok(Announcement {
         needs,
-        since: same.map_or(now, |same| same.since),
-        until: same.map_or(until, |same| same.until.max(until)),
+        since: continued.map_or(now, |continued| continued.since),
+        until: continued.map_or(until, |continued| continued.until.max(until)),
         // More units need more capacity, which is not ready yet.
-        ready: same.filter(|same| same.units >= request.units).and_then(|same| same.ready),
+        ready: in_force_already.filter(|_| is_accepted).and_then(|same| same.ready),
         released: None,
+        run: request.run,
         id: request.id,
         caller: request.caller,
         units: request.units,
     })
 }
 
+/// Returns the announcement that a request makes again: the stored one with the same id, caller and targets, unless it was
+/// released. It need not be in force. Its own work may run, so its other traffic is not measured again.
+#[must_use]
+pub fn continued<'a>(request: &Request, announcements: &'a [Announcement]) -> Option<&'a Announcement> {
+    announcements.iter().find(|announcement| announcement.released.is_none() && announcement.is_of(request))
+}
+
 /// Returns the measured consumption of a target without that of announced work: that of the minute in which it was highest.
-fn other_traffic(measured: &Measured, announcements: &[Announcement], target: &Target) -> Capacity {
+fn other_traffic(measured: &Measured, announcements: &[Announcement], target: &Target, now: EpochMillis) -> Capacity {
     let other = |minute: &Minute| {
         let end = minute.from.after(MINUTE);
         let may_have_run = |announcement: &&Announcement| announcement.since < end && announcement.until > minute.from;
@@ -316,7 +343,10 @@ fn other_traffic(measured: &Measured, announcements: &[Announcement], target: &T
         });
         minute.consumption.minus(units).max(known).min(minute.consumption)
     };
-    measured.minutes.iter().map(other).max().unwrap_or_default()
+    measured.minutes.iter().map(other).max().unwrap_or_else(|| {
+        let in_force = announcements.iter().filter(|announcement| announcement.is_in_force(now));
+        in_force.filter_map(|announcement| Some(announcement.need(target)?.other)).max().unwrap_or_default()
+    })
 }
 
 fn sum<'a>(announcements: impl Iterator<Item = &'a Announcement>) -> Capacity {

@@ -139,6 +139,56 @@ fn a_request_from_before_the_release_is_refused() {
 }
 
 #[test]
+fn a_run_does_not_announce_what_it_has_released() {
+    let run = |run: Option<&str>| run.map(ToOwned::to_owned);
+    let decide = |released: Option<&str>, announced| {
+        let released =
+            Announcement { released: Some(at(590)), run: run(released), ..announcement("a", 1_000, [0, 590], None) };
+        let request = Request { run: run(announced), ..request("a", 1, 60) };
+        accept(request, &[measured(0)], from_ref(&released), &LIMITS, at(600), at(600))
+    };
+    check_refused(
+        decide(Some("x"), Some("x")),
+        "id \"a\" was released after this request had begun, or by the same run",
+    );
+    assert_eq!(decide(Some("x"), Some("y")).unwrap().run, run(Some("y")));
+    assert!(decide(Some("x"), None).is_ok() && decide(None, Some("x")).is_ok() && decide(None, None).is_ok());
+}
+
+/// The work went on when it could not be announced again in time.
+#[test]
+fn a_lapsed_announcement_goes_on() {
+    let lapsed = [announcement("a", 14_000, [0, 500], Some(60))];
+    let again = decide(request("a", 14_000, 60), 18_000, &lapsed).unwrap();
+    assert_eq!(again, announcement("a", 14_000, [0, 660], None));
+    // It is not in force, so others may have announced what is left.
+    let others = [lapsed[0].clone(), announcement("b", 30_000, [550, 900], None)];
+    check_refused(decide(request("a", 14_000, 60), 18_000, &others), "the maximum of table/orders#write is 40000");
+    // Another caller's work is measured.
+    let other = Request { caller: String::new(), ..request("a", 14_000, 60) };
+    assert_eq!(decide(other, 18_000, &lapsed).unwrap().needs[0].other, units(18_000));
+}
+
+/// The other traffic may have grown since.
+#[test]
+fn what_is_in_force_stays_accepted() {
+    let stored = [announcement("a", 16_000, [0, 900], None), announcement("b", 24_000, [500, 900], None)];
+    assert!(decide(request("a", 16_000, 60), 0, &stored).is_ok());
+    check_refused(decide(request("a", 16_001, 60), 0, &stored), "the maximum of table/orders#write is 40000");
+}
+
+/// Metrics may be late.
+#[test]
+fn without_a_measurement_the_known_traffic_counts() {
+    let nothing = Measured { minutes: Vec::new(), ..measured(0) };
+    let decide = |stored: &[Announcement]| {
+        accept(request("b", 100, 60), from_ref(&nothing), stored, &LIMITS, at(600), at(600)).unwrap().needs[0].other
+    };
+    assert_eq!(decide(&[announcement("a", 1_000, [0, 900], None)]), units(4_000));
+    assert_eq!(decide(&[announcement("a", 1_000, [0, 600], None)]), units(0));
+}
+
+#[test]
 fn the_maximum_must_serve_all() {
     let stored = [announcement("a", 20_000, [600, 900], None)];
     assert!(decide(request("b", 16_000, 60), 4_000, &stored).is_ok());

@@ -44,6 +44,7 @@ fn request(id: &str, announced: u64, seconds: u64) -> Request {
         targets: vec![table()],
         units: units(announced),
         duration: Duration::from_secs(seconds),
+        run: None,
     }
 }
 
@@ -58,5 +59,6 @@ fn announcement(id: &str, announced: u64, [since, until]: [u64; 2], ready: Optio
         until: at(until),
         ready: ready.map(at),
         released: None,
+        run: None,
     }
 }

@@ -106,7 +106,7 @@ impl Service {
     fn conflict(self) -> ServiceError {
         let (status, kind) = match self {
             Self::DynamoDb => (400, "ResourceInUseException"),
-            Self::AutoScaling => (500, "ConcurrentUpdateException"),
+            Self::AutoScaling => (400, "ConcurrentUpdateException"),
             Self::CloudWatch => (409, "ConcurrentModificationException"),
         };
         ServiceError::new(status, kind, "Another update of the resource is pending".to_owned())

@@ -37,6 +37,10 @@ pub(super) struct Target {
     pub(super) minimums: Vec<u64>,
     /// The target utilization of its policy, in percent.
     utilization: Option<f64>,
+    /// Whether its policy may not lower the capacity.
+    raises_only: bool,
+    /// Whether the owner has suspended that capacity is lowered.
+    is_suspended: bool,
 }
 
 #[derive(Deserialize)]
@@ -146,6 +150,8 @@ impl Targets {
             maximum,
             minimums: Vec::new(),
             utilization: None,
+            raises_only: false,
+            is_suspended: false,
         });
         if target.minimum != minimum {
             target.minimums.push(minimum);
@@ -166,16 +172,32 @@ impl Targets {
         kind: CapacityKind,
         utilization: Option<f64>,
     ) -> Result<(), ServiceError> {
-        let Some(target) = self.0.get_mut(&(resource.to_owned(), kind)) else {
+        self.registered(resource, kind)?.utilization = utilization;
+        Ok(())
+    }
+
+    /// Sets whether the policy may not lower the capacity, and whether the owner has suspended that.
+    pub(super) fn forbid_lowering(
+        &mut self,
+        resource: &str,
+        kind: CapacityKind,
+        raises_only: bool,
+        is_suspended: bool,
+    ) -> Result<(), ServiceError> {
+        let target = self.registered(resource, kind)?;
+        (target.raises_only, target.is_suspended) = (raises_only, is_suspended);
+        Ok(())
+    }
+
+    fn registered(&mut self, resource: &str, kind: CapacityKind) -> Result<&mut Target, ServiceError> {
+        self.0.get_mut(&(resource.to_owned(), kind)).ok_or_else(|| {
             let dimension = dimension(resource, kind);
             let message = format!(
                 "No scalable target registered for service namespace: dynamodb, resource ID: {resource}, scalable \
                  dimension: {dimension}"
             );
-            return Err(ServiceError::new(400, "ObjectNotFoundException", message));
-        };
-        target.utilization = utilization;
-        Ok(())
+            ServiceError::new(400, "ObjectNotFoundException", message)
+        })
     }
 
     /// A page of what `describe` returns for targets, from the one that follows `token`, and the next token.
@@ -217,6 +239,11 @@ impl Target {
             "MaxCapacity": self.maximum,
             "RoleARN": "arn:aws:iam::000000000000:role/AWSServiceRoleForApplicationAutoScaling_DynamoDBTable",
             "CreationTime": 1_767_225_600,
+            "SuspendedState": {
+                "DynamicScalingInSuspended": self.is_suspended,
+                "DynamicScalingOutSuspended": false,
+                "ScheduledScalingSuspended": false,
+            },
         })
     }
 
@@ -236,6 +263,7 @@ impl Target {
             "PolicyType": "TargetTrackingScaling",
             "TargetTrackingScalingPolicyConfiguration": {
                 "TargetValue": utilization,
+                "DisableScaleIn": self.raises_only,
                 "PredefinedMetricSpecification": {"PredefinedMetricType": metric},
             },
             "CreationTime": 1_767_225_600,
