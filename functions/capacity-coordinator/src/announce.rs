@@ -19,6 +19,8 @@ struct Accepted {
     announcement: Announcement,
     /// All other stored ones.
     others: Vec<Announcement>,
+    /// Whether it was announced before, and its capacity was there.
+    was_ready: bool,
 }
 
 impl CapacityCoordinator {
@@ -74,14 +76,14 @@ impl CapacityCoordinator {
             }
             goals.push(goal);
         }
+        let Accepted { announcement, was_ready, .. } = &accepted;
         for goal in &mut goals {
             goal.may_warm = warm;
-            self.warm(goal, time, report).await?;
+            self.warm(goal, announcement, time, report).await?;
         }
-        let Accepted { announcement, .. } = &accepted;
-        self.wait(&mut goals, announcement.until, time, report).await?;
+        self.wait(&mut goals, announcement, time, report).await?;
         if goals.iter().all(Goal::is_met) {
-            self.mark_ready(announcement, time, report).await?;
+            self.mark_ready(announcement, *was_ready, time, report).await?;
         } else {
             report.counts.not_ready += 1;
         }
@@ -106,6 +108,7 @@ impl CapacityCoordinator {
     async fn mark_ready(
         &self,
         announcement: &Announcement,
+        was_ready: bool,
         time: Time,
         report: &mut CoordinatorReport,
     ) -> Result<(), Failure> {
@@ -114,7 +117,8 @@ impl CapacityCoordinator {
             return Ok(());
         }
         let marked = within(time.deadline, self.announcements.mark_ready(announcement, ready)).await;
-        report.seconds_to_ready = Some(ready.since(announcement.since));
+        // Its work has begun already.
+        report.seconds_to_ready = (!was_ready).then(|| ready.since(announcement.since));
         match marked {
             Ok(WriteOutcome::Written) => {}
             Ok(WriteOutcome::Lost) => {
@@ -160,10 +164,17 @@ impl CapacityCoordinator {
                 // If others announce meanwhile, the write is lost.
                 is_measured = true;
             }
+            // What is in force stays accepted.
+            if !continued(&request, &stored).is_some_and(|stored| stored.is_in_force(now))
+                && let Some(survey) = surveys.iter().find(|survey| !survey.may_scale_in)
+            {
+                return Err(Failure::ScaleInDisabled(survey.target.clone()));
+            }
             let limits = &self.config.limits;
             let announcement = accept(request.clone(), &measured, &stored, limits, time.invoked(), now)?;
             let (same, others): (Vec<_>, _) = stored.into_iter().partition(|stored| stored.id == announcement.id);
-            let accepted = Accepted { announcement, others };
+            let was_ready = same.iter().any(|same| same.ready.is_some());
+            let accepted = Accepted { announcement, others, was_ready };
             if self.config.dry_run || self.write(&accepted, same.first(), surveys, &seen, time).await? {
                 return Ok(accepted);
             }

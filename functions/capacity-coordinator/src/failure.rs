@@ -32,10 +32,10 @@ pub enum Failure {
     )]
     NoScalingPolicy(Target),
     #[error(
-        "auto scaling may not lower the capacity of {0}, so it would stay raised: allow its policy to scale in, and resume \
-         its dynamic scaling"
+        "auto scaling may not scale in {0}, so its capacity would stay raised: allow its policy to scale in, and resume its \
+         dynamic scaling"
     )]
-    NeverLowered(Target),
+    ScaleInDisabled(Target),
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(
@@ -67,7 +67,7 @@ impl Failure {
             Self::UnknownIndex { .. } => "UnknownIndex",
             Self::NoScalableTarget(_) => "NoScalableTarget",
             Self::NoScalingPolicy(_) => "NoScalingPolicy",
-            Self::NeverLowered(_) => "NeverLowered",
+            Self::ScaleInDisabled(_) => "ScaleInDisabled",
             Self::Refused(Refusal::MaximumTooLow { .. }) => "MaximumTooLow",
             Self::Refused(Refusal::IdTaken { .. }) => "IdTaken",
             Self::Refused(Refusal::Released(_)) => "Released",

@@ -7,13 +7,10 @@ use tidegate_aws::{
     concurrent::within,
     table_capacity::{Described, Mode, Warm},
 };
-use tidegate_domain::{
-    capacity::{
-        Capacity, ScalableTarget, Target,
-        announcement::{Announcement, Demand},
-        warm,
-    },
-    time::EpochMillis,
+use tidegate_domain::capacity::{
+    Capacity, ScalableTarget, Target,
+    announcement::{Announcement, Demand, Refusal, demand},
+    warm,
 };
 use tokio::time::{Instant, sleep};
 
@@ -84,15 +81,27 @@ impl Goal {
 }
 
 impl CapacityCoordinator {
-    /// Raises the warm throughput if it is too low and may be raised, and no update is pending.
+    /// Raises the warm throughput to what is needed now, if it is too low and may be raised, and no update is pending. It can
+    /// never be lowered, so the announcement must still be in force.
     pub(crate) async fn warm(
         &self,
         goal: &mut Goal,
+        announcement: &Announcement,
         time: Time,
         report: &mut CoordinatorReport,
     ) -> Result<(), Failure> {
-        let can_rise = matches!(goal.described.mode, Mode::OnDemand { warm: Warm { is_rising: false, .. } });
+        let Described { is_active, mode } = goal.described;
+        let can_rise = is_active && matches!(mode, Mode::OnDemand { warm: Warm { is_rising: false, .. } });
         if !(goal.may_warm && can_rise) || goal.is_met() || goal.is_warming {
+            return Ok(());
+        }
+        let (now, stored) = (time.now(), within(time.deadline, self.announcements.all()).await?);
+        if !stored.iter().any(|stored| stored.id == announcement.id && stored.is_in_force(now)) {
+            return Err(Refusal::Released(announcement.id.clone()).into());
+        }
+        goal.demand = demand(&stored, &goal.target, now).unwrap_or(goal.demand);
+        goal.wanted = goal.demand.total();
+        if goal.is_met() {
             return Ok(());
         }
         let raised = within(time.deadline, self.tables.raise_warm(&goal.target, goal.wanted)).await?;
@@ -109,13 +118,13 @@ impl CapacityCoordinator {
     pub(crate) async fn wait(
         &self,
         goals: &mut [Goal],
-        until: EpochMillis,
+        announcement: &Announcement,
         time: Time,
         report: &mut CoordinatorReport,
     ) -> Result<(), Failure> {
         loop {
             for goal in &mut *goals {
-                match self.look(goal, time, report).await {
+                match self.look(goal, announcement, time, report).await {
                     Ok(()) => {}
                     // The last description says what is provisioned.
                     Err(Failure::Deadline) => return Ok(()),
@@ -126,7 +135,7 @@ impl CapacityCoordinator {
                     Err(error) => return Err(error),
                 }
             }
-            let is_time_over = Instant::now() + self.poll >= time.within(until, Duration::ZERO);
+            let is_time_over = Instant::now() + self.poll >= time.within(announcement.until, Duration::ZERO);
             if is_time_over || !goals.iter().any(Goal::can_wait) {
                 return Ok(());
             }
@@ -135,9 +144,15 @@ impl CapacityCoordinator {
     }
 
     /// Describes a target once more. If its capacity stays too low, sets its minimum once more.
-    async fn look(&self, goal: &mut Goal, time: Time, report: &mut CoordinatorReport) -> Result<(), Failure> {
+    async fn look(
+        &self,
+        goal: &mut Goal,
+        announcement: &Announcement,
+        time: Time,
+        report: &mut CoordinatorReport,
+    ) -> Result<(), Failure> {
         goal.described = self.describe(&goal.target, time).await?;
-        self.warm(goal, time, report).await?;
+        self.warm(goal, announcement, time, report).await?;
         if goal.is_met() || !goal.described.is_active {
             goal.short_looks = 0;
             return Ok(());

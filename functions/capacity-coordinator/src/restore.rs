@@ -8,7 +8,10 @@ use tidegate_aws::{
     table_capacity::Mode,
 };
 use tidegate_domain::{
-    capacity::announcement::{Announcement, demand},
+    capacity::{
+        Target,
+        announcement::{Announcement, demand},
+    },
     time::EpochMillis,
 };
 
@@ -88,14 +91,19 @@ impl CapacityCoordinator {
         let described = match self.describe(&target, time).await {
             Ok(described) => described,
             // The settlement finds out whether there still is a minimum.
-            Err(error) => {
-                tracing::warn!(%target, %error, "a target is settled without a look at its capacity");
-                return self.settle(&target, Some(state), false, time).await;
-            }
+            Err(error) => return self.settle_after(error, &target, state, time).await,
         };
         match (described.mode, minimum) {
-            (Mode::Provisioned { .. }, _) if *is_on_demand => {
+            (Mode::Provisioned { .. }, _) if *is_on_demand && !self.config.dry_run => {
                 // It was switched to provisioned capacity since it was announced to.
+                match self.scalable(&target, time).await {
+                    Ok((_, true)) => {}
+                    Ok((_, false)) => {
+                        let error = Failure::ScaleInDisabled(target.clone());
+                        return self.settle_after(error, &target, state, time).await;
+                    }
+                    Err(error) => return self.settle_after(error, &target, state, time).await,
+                }
                 let record = TargetRecord { is_on_demand: false, ..record.clone() };
                 let write = TargetWrite { seen: Some(&state.seen), record: &record };
                 within(time.deadline, self.announcements.write_target(write, state.now)).await?;
@@ -107,6 +115,20 @@ impl CapacityCoordinator {
             }
             _ => self.settle(&target, Some(state), false, time).await,
         }
+    }
+
+    /// Settles a target whose capacity could not be found out.
+    async fn settle_after(
+        &self,
+        error: Failure,
+        target: &Target,
+        state: State<'_>,
+        time: Time,
+    ) -> Result<Settled, Failure> {
+        tracing::warn!(%target, %error, "a target is settled without a look at its capacity");
+        let mut settled = self.settle(target, Some(state), false, time).await?;
+        settled.counts.failed += 1;
+        Ok(settled)
     }
 
     /// Deletes announcements that ended some minutes ago. Until then, the consumption may hold their work. If a call fails,
@@ -148,6 +170,11 @@ impl CapacityCoordinator {
             let in_force = found.as_ref().filter(|found| found.is_in_force(now));
             if dry_run {
                 counts.dry_run += 1;
+                return Ok(ReleaseAnswer { id, released: false, dry_run });
+            }
+            // A release that is repeated by its run must not end what another run has announced since.
+            if found.as_ref().is_some_and(|found| found.was_released_by(run.as_deref())) {
+                counts.not_in_force += 1;
                 return Ok(ReleaseAnswer { id, released: false, dry_run });
             }
             let released = self.announcements.release(&id, found.as_ref(), run.as_deref(), now);

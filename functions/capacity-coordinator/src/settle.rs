@@ -44,7 +44,7 @@ enum Step {
     Done,
     /// This minimum was set. Another process may have planned another one meanwhile.
     Set(Capacity),
-    /// Another process has changed the record, or changes the target.
+    /// Another process has changed the record.
     Lost,
 }
 
@@ -133,8 +133,7 @@ impl CapacityCoordinator {
         }
         let Some(minimum) = set else { return Ok(Step::Done) };
         match within(time.within(*now, CALL), self.scaling.set_minimum(target, minimum)).await {
-            Ok(WriteOutcome::Written) => {}
-            Ok(WriteOutcome::Lost) => return Ok(Step::Lost),
+            Ok(()) => {}
             Err(CallError::Store(error @ StoreError::Refused { .. })) => {
                 return self.without_minimum(target, error, settled, time).await;
             }

@@ -17,6 +17,8 @@ pub(crate) struct Survey {
     pub(crate) described: Described,
     /// `None` if the table is on demand.
     pub(crate) scalable: Option<ScalableTarget>,
+    /// Whether auto scaling may lower a capacity that was raised.
+    pub(crate) may_scale_in: bool,
 }
 
 impl CapacityCoordinator {
@@ -29,11 +31,14 @@ impl CapacityCoordinator {
     /// Finds out what an announcement depends on, except for the consumption.
     pub(crate) async fn survey(&self, target: Target, time: Time) -> Result<Survey, Failure> {
         let described = self.describe(&target, time).await?;
-        let scalable = match described.mode {
-            Mode::Provisioned { .. } => Some(self.scalable(&target, time).await?),
-            Mode::OnDemand { .. } => None,
+        let (scalable, may_scale_in) = match described.mode {
+            Mode::Provisioned { .. } => {
+                let (scalable, may_scale_in) = self.scalable(&target, time).await?;
+                (Some(scalable), may_scale_in)
+            }
+            Mode::OnDemand { .. } => (None, true),
         };
-        Ok(Survey { target, described, scalable })
+        Ok(Survey { target, described, scalable, may_scale_in })
     }
 
     /// Measures what a target has consumed in the last minutes.
@@ -46,16 +51,14 @@ impl CapacityCoordinator {
         Ok(described.map_err(|_| Failure::Deadline)??)
     }
 
-    /// Finds a scalable target that auto scaling scales.
-    async fn scalable(&self, target: &Target, time: Time) -> Result<ScalableTarget, Failure> {
+    /// Finds a scalable target that auto scaling scales, and whether it may lower the capacity.
+    pub(crate) async fn scalable(&self, target: &Target, time: Time) -> Result<(ScalableTarget, bool), Failure> {
         let registered = within(time.deadline, self.scaling.find(target)).await?;
         let registered = registered.ok_or_else(|| Failure::NoScalableTarget(target.clone()))?;
         let policy = within(time.deadline, self.scaling.policy(target)).await?;
-        let Policy { utilization, lowers } = policy.ok_or_else(|| Failure::NoScalingPolicy(target.clone()))?;
-        if !(lowers && registered.lowers) {
-            return Err(Failure::NeverLowered(target.clone()));
-        }
-        Ok(ScalableTarget { minimum: registered.minimum, maximum: registered.maximum, utilization })
+        let Policy { utilization, may_scale_in } = policy.ok_or_else(|| Failure::NoScalingPolicy(target.clone()))?;
+        let scalable = ScalableTarget { minimum: registered.minimum, maximum: registered.maximum, utilization };
+        Ok((scalable, may_scale_in && registered.may_scale_in))
     }
 
     /// Finds a scalable target as it is. Its utilization is that of the policy if `is_needed`. Without a policy, its whole

@@ -27,7 +27,7 @@ use crate::{
     expression::{Expression, Parts, number, text},
     schema::capacity::{
         ANNOUNCEMENT, CALLER, CALLS, DIMENSION, ID, INDEX, KIND, NEEDS, ON_DEMAND, OTHER, OWNER, PLANNED, READY,
-        RELEASED, RUN, SINCE, TABLE, TARGET, TTL, UNITS, UNTIL, VERSION,
+        RELEASED, RELEASED_RUNS, SINCE, TABLE, TARGET, TTL, UNITS, UNTIL, VERSION,
     },
     transaction::Transaction,
 };
@@ -155,11 +155,9 @@ impl Announcements {
             until: now,
             ready: None,
             released: None,
-            run: None,
+            released_runs: BTreeMap::new(),
         };
-        let found = seen.cloned().unwrap_or_else(unknown);
-        let (until, run) = (found.until.min(now), run.map(ToOwned::to_owned));
-        let released = Announcement { until, released: Some(now), run, ..found };
+        let released = seen.cloned().unwrap_or_else(unknown).release(run, now);
         self.put(announcement_item(&released), || unchanged(seen)).await
     }
 
@@ -273,7 +271,7 @@ fn target_attributes(target: &Target) -> Item {
 }
 
 fn announcement_item(announcement: &Announcement) -> Item {
-    let Announcement { id, caller, needs, units, since, until, ready, released, run } = announcement;
+    let Announcement { id, caller, needs, units, since, until, ready, released, released_runs } = announcement;
     let need = |need: &Need| {
         let mut attributes = target_attributes(&need.target);
         attributes.insert(OTHER.to_owned(), number(&need.other));
@@ -289,7 +287,10 @@ fn announcement_item(announcement: &Announcement) -> Item {
         (TTL.to_owned(), number(&(until.get() / 1000 + KEPT))),
     ]);
     let moments = [(READY, ready), (RELEASED, released)];
-    item.extend(run.as_ref().map(|run| (RUN.to_owned(), text(run))));
+    if !released_runs.is_empty() {
+        let runs = released_runs.iter().map(|(run, released)| (run.clone(), number(released))).collect();
+        item.insert(RELEASED_RUNS.to_owned(), AttributeValue::M(runs));
+    }
     item.extend(moments.iter().filter_map(|(name, moment)| Some(((*name).to_owned(), number(&moment.as_ref()?)))));
     item
 }
@@ -311,8 +312,18 @@ fn announcement(item: &Item) -> Result<Announcement, StoreError> {
         until: reader.moment(UNTIL)?,
         ready: item.contains_key(READY).then(|| reader.moment(READY)).transpose()?,
         released: item.contains_key(RELEASED).then(|| reader.moment(RELEASED)).transpose()?,
-        run: item.contains_key(RUN).then(|| reader.text(RUN)).transpose()?,
+        released_runs: released_runs(reader)?,
     })
+}
+
+fn released_runs(reader: AttributeReader<'_>) -> Result<BTreeMap<String, EpochMillis>, StoreError> {
+    let Some(runs) = reader.attributes.get(RELEASED_RUNS) else { return Ok(BTreeMap::new()) };
+    let run = |(run, released): (&String, &AttributeValue)| {
+        let released = released.as_n().ok()?.parse().ok()?;
+        Some((run.clone(), EpochMillis::new(released).ok()?))
+    };
+    let runs = runs.as_m().ok().and_then(|runs| runs.iter().map(run).collect());
+    runs.ok_or_else(|| reader.corrupt(RELEASED_RUNS))
 }
 
 fn stored_target(item: &Item) -> Result<StoredTarget, StoreError> {

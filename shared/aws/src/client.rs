@@ -8,7 +8,9 @@ use std::time::Duration;
 
 pub use aws_config::SdkConfig;
 use aws_config::{BehaviorVersion, retry::RetryConfig, timeout::TimeoutConfig};
+use aws_runtime::retries::classifiers::AwsErrorCodeClassifier;
 pub use aws_sdk_applicationautoscaling::Client as ApplicationAutoScaling;
+use aws_sdk_applicationautoscaling::operation::register_scalable_target::RegisterScalableTargetError;
 pub use aws_sdk_cloudwatch::Client as CloudWatch;
 pub use aws_sdk_dynamodb::Client as DynamoDb;
 use aws_sdk_dynamodb::config::retry::{RetryPartition, TokenBucket};
@@ -83,9 +85,12 @@ pub fn control_plane(config: &SdkConfig) -> DynamoDb {
     DynamoDb::from_conf(config.retry_config(patient_retries()).timeout_config(patient_timeouts()).build())
 }
 
-/// A client of Application Auto Scaling, which throttles soon, like [`emr`]'s.
+/// A client of Application Auto Scaling, which throttles soon, like [`emr`]'s. It retries a registration while another update
+/// of the target is pending, which the SDK does not.
 pub fn application_auto_scaling(config: &SdkConfig) -> ApplicationAutoScaling {
-    let config = aws_sdk_applicationautoscaling::config::Builder::from(config);
+    let pending = AwsErrorCodeClassifier::<RegisterScalableTargetError>::builder();
+    let pending = pending.transient_errors(&["ConcurrentUpdateException"][..]).build();
+    let config = aws_sdk_applicationautoscaling::config::Builder::from(config).retry_classifier(pending);
     let config = config.retry_config(patient_retries()).timeout_config(patient_timeouts());
     ApplicationAutoScaling::from_conf(config.build())
 }

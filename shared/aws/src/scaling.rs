@@ -4,7 +4,6 @@
 
 use aws_sdk_applicationautoscaling::{
     Client,
-    error::ProvideErrorMetadata as _,
     types::{MetricType, PolicyType, ScalableDimension, ServiceNamespace},
 };
 use tidegate_domain::{
@@ -12,7 +11,7 @@ use tidegate_domain::{
     throttle::CapacityKind,
 };
 
-use crate::{dynamodb::WriteOutcome, error::StoreError};
+use crate::error::StoreError;
 
 /// The scalable targets of an account.
 #[derive(Clone, Debug)]
@@ -26,7 +25,7 @@ pub struct Registered {
     pub minimum: Capacity,
     pub maximum: Capacity,
     /// Whether auto scaling may lower the capacity. The owner can suspend that.
-    pub lowers: bool,
+    pub may_scale_in: bool,
 }
 
 /// A target's policy.
@@ -34,8 +33,8 @@ pub struct Registered {
 pub struct Policy {
     /// The target utilization.
     pub utilization: Utilization,
-    /// Whether the policy lowers the capacity. It may only raise it.
-    pub lowers: bool,
+    /// Whether the policy may lower the capacity.
+    pub may_scale_in: bool,
 }
 
 impl ScalableTargets {
@@ -53,7 +52,10 @@ impl ScalableTargets {
         Ok(found.map(|found| Registered {
             minimum: capacity(found.min_capacity),
             maximum: capacity(found.max_capacity),
-            lowers: !found.suspended_state.and_then(|state| state.dynamic_scaling_in_suspended).unwrap_or_default(),
+            may_scale_in: !found
+                .suspended_state
+                .and_then(|state| state.dynamic_scaling_in_suspended)
+                .unwrap_or_default(),
         }))
     }
 
@@ -74,20 +76,16 @@ impl ScalableTargets {
         });
         Ok(policy.and_then(|policy| {
             let utilization = Utilization::from_percent(policy.target_value)?;
-            Some(Policy { utilization, lowers: !policy.disable_scale_in.unwrap_or_default() })
+            Some(Policy { utilization, may_scale_in: !policy.disable_scale_in.unwrap_or_default() })
         }))
     }
 
-    /// Sets a target's minimum. The call has no condition. It is lost if another update of the target is pending.
-    pub async fn set_minimum(&self, target: &Target, minimum: Capacity) -> Result<WriteOutcome, StoreError> {
+    /// Sets a target's minimum. The call has no condition.
+    pub async fn set_minimum(&self, target: &Target, minimum: Capacity) -> Result<(), StoreError> {
         let request = self.client.register_scalable_target().service_namespace(ServiceNamespace::Dynamodb);
         let request = request.resource_id(target.resource()).scalable_dimension(dimension(target));
         let request = request.min_capacity(i32::try_from(minimum.get()).unwrap_or(i32::MAX));
-        match request.send().await {
-            Ok(_) => Ok(WriteOutcome::Written),
-            Err(error) if error.code() == Some("ConcurrentUpdateException") => Ok(WriteOutcome::Lost),
-            Err(error) => Err(StoreError::from_sdk("RegisterScalableTarget", error)),
-        }
+        request.send().await.map(drop).map_err(|error| StoreError::from_sdk("RegisterScalableTarget", error))
     }
 }
 

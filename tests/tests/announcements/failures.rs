@@ -15,7 +15,7 @@ async fn each_refusal_has_its_reason_and_message() -> anyhow::Result<()> {
         ("NotCoordinated", RefusalReason::NotCoordinated),
         ("NoScalableTarget", RefusalReason::NoScalableTarget),
         ("NoScalingPolicy", RefusalReason::NoScalingPolicy),
-        ("NeverLowered", RefusalReason::NeverLowered),
+        ("ScaleInDisabled", RefusalReason::ScaleInDisabled),
         ("MaximumTooLow", RefusalReason::MaximumTooLow),
         ("LimitExceeded", RefusalReason::LimitExceeded),
         ("IdTaken", RefusalReason::IdTaken),
@@ -124,12 +124,10 @@ async fn a_late_announcement_is_refused() -> anyhow::Result<()> {
     scene.done(request).await??.release().await?;
     assert!(scene.function.in_force().is_empty());
     scene.function.requests();
-    // The same id is announced again, by another run.
-    scene.announce().await?.keep();
-    gate.open().await;
-    assert_eq!(scene.function.actions(), ["announce"; 2]);
-    // The new run releases it.
+    // Another run announces and releases the same id.
     scene.announce().await?.release().await?;
+    gate.open().await;
+    assert_eq!(scene.function.actions(), ["announce", "release", "announce"]);
     assert!(scene.function.in_force().is_empty());
     Ok(())
 }

@@ -236,17 +236,20 @@ async fn a_status_shows_both_minimums() -> anyhow::Result<()> {
 #[tokio::test]
 async fn capacity_that_would_stay_raised_is_refused() -> anyhow::Result<()> {
     let scene = CoordinatorScene::new().await?;
-    for (raises_only, is_suspended) in [(true, false), (false, true)] {
-        scene.account().forbid_lowering(TABLE, Write, raises_only, is_suspended)?;
+    for (is_disabled, is_suspended) in [(true, false), (false, true)] {
+        scene.account().disable_scale_in(TABLE, Write, is_disabled, is_suspended)?;
         let refused = scene.invoke(announce("load-42", &json!({})), 0).await.unwrap_err();
-        assert_eq!((refused.error_type(), scene.minimum()), ("NeverLowered", Some(OWNERS)), "{refused}");
-        assert!(refused.to_string().contains("may not lower the capacity of table/orders#write"), "{refused}");
+        assert_eq!((refused.error_type(), scene.minimum()), ("ScaleInDisabled", Some(OWNERS)), "{refused}");
+        assert!(refused.to_string().contains("may not scale in table/orders#write"), "{refused}");
     }
-    scene.account().forbid_lowering(TABLE, Write, false, false)?;
+    scene.account().disable_scale_in(TABLE, Write, false, false)?;
     scene.announce("load-42", 0).await?;
-    // What is raised already is restored.
-    scene.account().forbid_lowering(TABLE, Write, true, true)?;
-    scene.restore(660).await?;
+    // What is raised already goes on, is shown, and is restored.
+    scene.account().disable_scale_in(TABLE, Write, true, true)?;
+    assert_eq!(scene.announce("load-42", 60).await?["ready"], true);
+    let status = json!({"action": "status", "table": "orders", "dimension": "write"});
+    assert_eq!(scene.invoke(status, 60).await?["owner_minimum"], OWNERS);
+    scene.restore(720).await?;
     assert_eq!(scene.minimum(), Some(OWNERS));
     Ok(())
 }

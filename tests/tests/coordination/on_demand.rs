@@ -138,3 +138,50 @@ async fn a_refused_raise_is_made_again() -> anyhow::Result<()> {
     assert_eq!(scene.account().warm("table/customers", Write), Some(18_000));
     Ok(())
 }
+
+/// An operator releases the announcement while it waits for another raise. Its own could never be lowered again.
+#[tokio::test]
+async fn nothing_is_raised_for_a_released_announcement() -> anyhow::Result<()> {
+    let scene = scene().await?;
+    let process = scene.process(&[("ALLOW_WARM", "true")])?;
+    scene.account().set_update_polls(1_000_000);
+    let soon = Instant::now() + Duration::from_secs(1);
+    assert_eq!(invoke(&process, request(7_000, true), 0, soon).await?["ready"], false);
+    let more = announce("more", &json!({"table": "customers", "units": 10_000, "warm": true}));
+    let gate = Gate::closed();
+    let (held, looks) = (gate.clone(), AtomicUsize::new(0));
+    scene.account().on_call(move |_, call| {
+        let is_third = matches!(call, Call::DescribeTable { .. }) && looks.fetch_add(1, Ordering::Relaxed) == 2;
+        is_third.then(|| CallFault::Held(held.clone()))
+    });
+    let release = async {
+        gate.holds(1).await;
+        scene.invoke(release("more"), 11).await?;
+        scene.account().settle();
+        gate.open().await;
+        anyhow::Ok(())
+    };
+    let (refused, released) = tokio::join!(invoke(&process, more, 10, in_time()), release);
+    released?;
+    assert_eq!(refused.unwrap_err().error_type(), "Released");
+    assert_eq!(scene.account().warm("table/customers", Write), Some(8_000));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_switched_table_without_scale_in_is_not_raised() -> anyhow::Result<()> {
+    let scene = scene().await?;
+    scene.invoke(request(3_000, false), 0).await?;
+    let account = scene.account();
+    account.create_provisioned("customers", 100, 1_000);
+    account.register("table/customers", Write, OWNERS, 40_000)?;
+    account.put_policy("table/customers", Write, 50.0)?;
+    account.disable_scale_in("table/customers", Write, true, false)?;
+    scene.restore(60).await?;
+    account.disable_scale_in("table/customers", Write, false, false)?;
+    invoke(&scene.process(&[("DRY_RUN", "true")])?, restore(), 120, in_time()).await?;
+    assert_eq!(account.minimum("table/customers", Write), Some(OWNERS));
+    scene.restore(180).await?;
+    assert_eq!(account.minimum("table/customers", Write), Some(8_000));
+    Ok(())
+}

@@ -194,7 +194,7 @@ async fn an_id_names_one_announcement() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_pending_update_is_waited_for() -> anyhow::Result<()> {
     let scene = CoordinatorScene::new().await?;
-    let pending = AtomicUsize::new(5);
+    let pending = AtomicUsize::new(2);
     scene.account().on_call(move |_, call| {
         let is_pending = matches!(call, Call::RegisterScalableTarget { .. })
             && pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
@@ -202,6 +202,15 @@ async fn a_pending_update_is_waited_for() -> anyhow::Result<()> {
     });
     assert_eq!(scene.announce("load-42", 0).await?["ready"], true);
     assert_eq!(scene.minimum(), Some(NEEDED));
+    // If it stays, the error names it, and the schedule goes on.
+    scene
+        .account()
+        .on_call(|_, call| matches!(call, Call::RegisterScalableTarget { .. }).then_some(CallFault::Conflict));
+    let failed = scene.invoke(announce("more", &json!({"units": 1})), 1).await.unwrap_err();
+    assert!(failed.error_type() == "CallFailed" && failed.to_string().contains("ConcurrentUpdate"), "{failed}");
+    scene.account().undisturbed();
+    scene.restore(60).await?;
+    assert_eq!(scene.minimum(), Some(NEEDED + 1));
     Ok(())
 }
 
@@ -220,7 +229,14 @@ async fn a_run_that_has_released_announces_nothing() -> anyhow::Result<()> {
     assert_eq!(scene.invoke(of_run("c"), 20).await?["ready"], true);
     assert_eq!(scene.invoke(release("load-42"), 21).await?["released"], true);
     assert_eq!(scene.invoke(of_run("c"), 22).await?["ready"], true);
-    assert_eq!(scene.invoke(release_of("c"), 23).await?["released"], true);
+    // The release of another run was repeated, and its invocation is late.
+    assert_eq!(scene.invoke(release_of("a"), 23).await?["released"], false);
+    assert_eq!(scene.invoke(of_run("a"), 24).await.unwrap_err().error_type(), "Released");
+    assert_eq!(scene.minimum(), Some(NEEDED));
+    assert_eq!(scene.invoke(release_of("c"), 25).await?["released"], true);
+    for run in ["a", "b", "c"] {
+        assert_eq!(scene.invoke(of_run(run), 26).await.unwrap_err().error_type(), "Released");
+    }
     assert_eq!(scene.minimum(), Some(OWNERS));
     Ok(())
 }

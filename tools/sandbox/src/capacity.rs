@@ -177,15 +177,15 @@ impl Account {
         Ok(self.state().targets.put_policy(resource, kind, Some(utilization))?)
     }
 
-    /// Sets whether the policy of a scalable target may not lower the capacity, and whether the owner has suspended that.
-    pub fn forbid_lowering(
+    /// Sets whether the policy of a scalable target may not scale in, and whether the owner has suspended scaling in.
+    pub fn disable_scale_in(
         &self,
         resource: &str,
         kind: CapacityKind,
-        raises_only: bool,
+        is_disabled: bool,
         is_suspended: bool,
     ) -> anyhow::Result<()> {
-        Ok(self.state().targets.forbid_lowering(resource, kind, raises_only, is_suspended)?)
+        Ok(self.state().targets.disable_scale_in(resource, kind, is_disabled, is_suspended)?)
     }
 
     /// Removes the policy of a scalable target.

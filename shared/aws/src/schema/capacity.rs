@@ -34,8 +34,8 @@ pub(crate) const UNTIL: &str = "until";
 pub(crate) const READY: &str = "ready";
 /// When it was released, in epoch milliseconds.
 pub(crate) const RELEASED: &str = "released";
-/// Which run of a program has announced or released it.
-pub(crate) const RUN: &str = "run";
+/// A map from each run that has released it to the time of that, in epoch milliseconds.
+pub(crate) const RELEASED_RUNS: &str = "released_runs";
 
 /// Rises with each write of a target.
 pub(crate) const VERSION: &str = "version";

@@ -94,7 +94,7 @@ pub enum RefusalReason {
     /// The scalable target has no policy with a target utilization.
     NoScalingPolicy,
     /// Auto scaling may not lower the capacity, so it would stay raised.
-    NeverLowered,
+    ScaleInDisabled,
     /// The consumption and the announcements together are more than the maximum of the scalable target.
     MaximumTooLow,
     /// The announcement exceeds a limit of the function.
@@ -122,7 +122,7 @@ impl RefusalReason {
             "UnknownIndex" => Self::UnknownIndex,
             "NoScalableTarget" => Self::NoScalableTarget,
             "NoScalingPolicy" => Self::NoScalingPolicy,
-            "NeverLowered" => Self::NeverLowered,
+            "ScaleInDisabled" => Self::ScaleInDisabled,
             "MaximumTooLow" => Self::MaximumTooLow,
             "LimitExceeded" => Self::LimitExceeded,
             "IdTaken" => Self::IdTaken,
@@ -179,7 +179,7 @@ mod tests {
             ("UnknownIndex", RefusalReason::UnknownIndex),
             ("NoScalableTarget", RefusalReason::NoScalableTarget),
             ("NoScalingPolicy", RefusalReason::NoScalingPolicy),
-            ("NeverLowered", RefusalReason::NeverLowered),
+            ("ScaleInDisabled", RefusalReason::ScaleInDisabled),
             ("MaximumTooLow", RefusalReason::MaximumTooLow),
             ("LimitExceeded", RefusalReason::LimitExceeded),
             ("IdTaken", RefusalReason::IdTaken),

@@ -1,6 +1,6 @@
 //! Announcements: which are accepted, and what those in force need together.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{Capacity, Target};
 use crate::time::EpochMillis;
@@ -11,6 +11,9 @@ use crate::time::EpochMillis;
 pub const MOST_UNITS: Capacity = Capacity::new(2_000_000_000);
 
 const MINUTE: Duration = Duration::from_mins(1);
+
+/// How long it is known that a run has released an announcement. Its requests end within minutes.
+const RUNS_KEPT: Duration = Duration::from_mins(10);
 
 /// The most characters of an id and of a caller's name.
 const LONGEST_NAME: usize = 128;
@@ -34,8 +37,8 @@ pub struct Announcement {
     pub ready: Option<EpochMillis>,
     /// When it was released. A request that began earlier does not announce it again.
     pub released: Option<EpochMillis>,
-    /// Which run of a program has announced it, or released it. After its release, the same run does not announce it again.
-    pub run: Option<String>,
+    /// Which runs of programs have released it lately, and when. They do not announce it again.
+    pub released_runs: BTreeMap<String, EpochMillis>,
 }
 
 /// What an announcement needs of one target.
@@ -69,7 +72,7 @@ pub struct Request {
     pub units: Capacity,
     /// How long the announcement lasts from now on.
     pub duration: Duration,
-    /// See [`Announcement::run`] and [`is_id`].
+    /// Which run of a program asks: see [`Announcement::released_runs`] and [`is_id`].
     pub run: Option<String>,
 }
 
@@ -217,6 +220,28 @@ impl Announcement {
         self.needs.iter().map(|need| &need.target)
     }
 
+    /// Returns the announcement as it is after its release at the moment `now`, by a run.
+    #[must_use]
+    pub fn release(self, run: Option<&str>, now: EpochMillis) -> Self {
+        let mut released_runs = self.runs_at(now);
+        released_runs.extend(run.map(|run| (run.to_owned(), now)));
+        // A clock may be slow: a release is never moved back.
+        let released = self.released.map_or(now, |released| now.max(released.after(Duration::from_millis(1))));
+        Self { until: self.until.min(now), released: Some(released), released_runs, ..self }
+    }
+
+    /// Returns whether a run has released the announcement before.
+    #[must_use]
+    pub fn was_released_by(&self, run: Option<&str>) -> bool {
+        run.is_some_and(|run| self.released_runs.contains_key(run))
+    }
+
+    /// The runs whose requests may still be on their way.
+    fn runs_at(&self, now: EpochMillis) -> BTreeMap<String, EpochMillis> {
+        let recent = self.released_runs.iter().filter(|(_, released)| now.since(**released) < RUNS_KEPT);
+        recent.map(|(run, released)| (run.clone(), *released)).collect()
+    }
+
     /// Whether a request is for the same work.
     fn is_of(&self, request: &Request) -> bool {
         self.id == request.id && self.caller == request.caller && self.targets().eq(&request.targets)
@@ -268,8 +293,8 @@ pub fn accept(
     let (stored, others): (Vec<&Announcement>, Vec<_>) =
         announcements.iter().partition(|announcement| announcement.id == request.id);
     let stored = stored.first().copied();
-    if let Some(Announcement { released: Some(released), run, .. }) = stored
-        && (*released >= begun || (run.is_some() && *run == request.run))
+    if stored.is_some_and(|stored| stored.released.is_some_and(|released| released >= begun))
+        || stored.is_some_and(|stored| stored.was_released_by(request.run.as_deref()))
     {
         return Err(Refusal::Released(request.id));
     }
@@ -317,7 +342,7 @@ pub fn accept(
         // More units need more capacity, which is not ready yet.
         ready: in_force_already.filter(|_| is_accepted).and_then(|same| same.ready),
         released: None,
-        run: request.run,
+        released_runs: stored.map(|stored| stored.runs_at(now)).unwrap_or_default(),
         id: request.id,
         caller: request.caller,
         units: request.units,

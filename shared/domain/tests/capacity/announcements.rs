@@ -140,19 +140,33 @@ fn a_request_from_before_the_release_is_refused() {
 
 #[test]
 fn a_run_does_not_announce_what_it_has_released() {
-    let run = |run: Option<&str>| run.map(ToOwned::to_owned);
-    let decide = |released: Option<&str>, announced| {
-        let released =
-            Announcement { released: Some(at(590)), run: run(released), ..announcement("a", 1_000, [0, 590], None) };
-        let request = Request { run: run(announced), ..request("a", 1, 60) };
-        accept(request, &[measured(0)], from_ref(&released), &LIMITS, at(600), at(600))
+    let of_run = |run: &str| Request { run: Some(run.to_owned()), ..request("a", 1, 60) };
+    let decide = |request, stored: &Announcement, now| {
+        accept(request, &[measured(0)], from_ref(stored), &LIMITS, at(now), at(now))
     };
-    check_refused(
-        decide(Some("x"), Some("x")),
-        "id \"a\" was released after this request had begun, or by the same run",
-    );
-    assert_eq!(decide(Some("x"), Some("y")).unwrap().run, run(Some("y")));
-    assert!(decide(Some("x"), None).is_ok() && decide(None, Some("x")).is_ok() && decide(None, None).is_ok());
+    let first = announcement("a", 1_000, [0, 900], None).release(Some("x"), at(590));
+    assert_eq!((first.until, first.released, first.was_released_by(Some("x"))), (at(590), Some(at(590)), true));
+    let refused = "id \"a\" was released after this request had begun, or by the same run";
+    check_refused(decide(of_run("x"), &first, 600), refused);
+    assert!(decide(request("a", 1, 60), &first, 600).is_ok());
+    // Neither another run nor its release lets the first one in again.
+    let second = decide(of_run("y"), &first, 600).unwrap();
+    check_refused(decide(of_run("x"), &second, 601), refused);
+    let released = second.release(Some("y"), at(602)).release(None, at(602));
+    for run in ["x", "y"] {
+        check_refused(decide(of_run(run), &released, 700), refused);
+    }
+    // It is forgotten when no request can be on its way.
+    let third = decide(of_run("z"), &released, 590 + 600).unwrap();
+    assert_eq!(third.released_runs.keys().collect::<Vec<_>>(), ["y"]);
+    assert!(decide(of_run("x"), &third, 590 + 601).is_ok());
+}
+
+/// A process whose clock is slow releases it again.
+#[test]
+fn a_release_is_never_moved_back() {
+    let released = announcement("a", 1_000, [0, 900], None).release(None, at(590)).release(None, at(580));
+    assert_eq!((released.until, released.released), (at(580), Some(at(590).after(Duration::from_millis(1)))));
 }
 
 /// The work went on when it could not be announced again in time.

@@ -5,7 +5,7 @@ mod announcements;
 mod minimum;
 mod model;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use tidegate_domain::{
     capacity::{
@@ -59,6 +59,6 @@ fn announcement(id: &str, announced: u64, [since, until]: [u64; 2], ready: Optio
         until: at(until),
         ready: ready.map(at),
         released: None,
-        run: None,
+        released_runs: BTreeMap::new(),
     }
 }

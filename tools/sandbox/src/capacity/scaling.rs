@@ -37,9 +37,9 @@ pub(super) struct Target {
     pub(super) minimums: Vec<u64>,
     /// The target utilization of its policy, in percent.
     utilization: Option<f64>,
-    /// Whether its policy may not lower the capacity.
-    raises_only: bool,
-    /// Whether the owner has suspended that capacity is lowered.
+    /// Whether its policy may not scale in.
+    is_disabled: bool,
+    /// Whether the owner has suspended scaling in.
     is_suspended: bool,
 }
 
@@ -150,7 +150,7 @@ impl Targets {
             maximum,
             minimums: Vec::new(),
             utilization: None,
-            raises_only: false,
+            is_disabled: false,
             is_suspended: false,
         });
         if target.minimum != minimum {
@@ -176,16 +176,16 @@ impl Targets {
         Ok(())
     }
 
-    /// Sets whether the policy may not lower the capacity, and whether the owner has suspended that.
-    pub(super) fn forbid_lowering(
+    /// Sets whether the policy may not scale in, and whether the owner has suspended scaling in.
+    pub(super) fn disable_scale_in(
         &mut self,
         resource: &str,
         kind: CapacityKind,
-        raises_only: bool,
+        is_disabled: bool,
         is_suspended: bool,
     ) -> Result<(), ServiceError> {
         let target = self.registered(resource, kind)?;
-        (target.raises_only, target.is_suspended) = (raises_only, is_suspended);
+        (target.is_disabled, target.is_suspended) = (is_disabled, is_suspended);
         Ok(())
     }
 
@@ -263,7 +263,7 @@ impl Target {
             "PolicyType": "TargetTrackingScaling",
             "TargetTrackingScalingPolicyConfiguration": {
                 "TargetValue": utilization,
-                "DisableScaleIn": self.raises_only,
+                "DisableScaleIn": self.is_disabled,
                 "PredefinedMetricSpecification": {"PredefinedMetricType": metric},
             },
             "CreationTime": 1_767_225_600,

@@ -346,14 +346,18 @@ async fn faults_meet_the_calls_that_the_hook_picks() {
     let services = Services::with_table().await;
     let account = services.account();
     // The SDK makes each of these calls again.
-    let faults = Mutex::new(vec![Fault::Throttled, Fault::Internal, Fault::Conflict]);
+    let faults = Mutex::new(vec![Fault::Throttled, Fault::Internal]);
     account.on_call(move |_, _| faults.lock().unwrap().pop());
     services.register(TABLE, Some(6), None).await.unwrap();
-    assert_eq!(account.take_calls().len(), 4);
+    assert_eq!(account.take_calls().len(), 3);
     let faults = Mutex::new(vec![Fault::Throttled, Fault::Internal]);
     account.on_call(move |_, _| faults.lock().unwrap().pop());
     assert_eq!(services.consumed(None, 0..1).await, []);
     assert_eq!(account.take_calls(), vec![Call::GetMetricData { queries: 1 }; 3]);
+    // It does not repeat this one.
+    account.on_call(|_, _| Some(Fault::Conflict));
+    let (code, _) = services.register(TABLE, Some(7), None).await.unwrap_err();
+    assert_eq!((&*code, account.take_calls().len()), ("ConcurrentUpdateException", 1));
 
     account.on_call(|_, call| matches!(call, Call::RegisterScalableTarget { .. }).then_some(Fault::AccessDenied));
     let (code, _) = services.register(TABLE, Some(7), None).await.unwrap_err();
