@@ -148,8 +148,8 @@ impl Coordinator {
 
     /// Waits until no invocation is running that announces or releases, such as that of a dropped announcement.
     ///
-    /// Call it before the process ends. In a Lambda function, call it before the response. It takes up to a minute if the
-    /// answer to an invocation was lost.
+    /// Call it before the process ends. In a Lambda function, call it before the response. It takes up to 70 seconds while an
+    /// invocation is running, and up to a minute more if its release fails and is repeated.
     pub async fn flush(&self) {
         self.shared.background.flush().await;
     }
