@@ -110,6 +110,12 @@ impl CoordinatorScene {
         Ok(self.invoke(announce(id, &json!({})), second).await?)
     }
 
+    /// Does the same, and returns what the function reports.
+    pub async fn report(&self, id: &str, second: i64) -> anyhow::Result<CoordinatorReport> {
+        let now = moment(second);
+        Ok(report_of(&self.coordinator, announce(id, &json!({})), now, in_time()).await?.1)
+    }
+
     /// Does what the schedule does.
     pub async fn restore(&self, second: i64) -> anyhow::Result<Value> {
         Ok(self.invoke(restore(), second).await?)
@@ -149,8 +155,11 @@ pub async fn invoke(
     second: i64,
     deadline: Instant,
 ) -> Result<Value, Failure> {
-    let now = EpochMillis::EPOCH.after(Duration::from_millis((START + second * 1_000).unsigned_abs()));
-    invoke_at(coordinator, event, now, deadline).await
+    invoke_at(coordinator, event, moment(second), deadline).await
+}
+
+fn moment(second: i64) -> EpochMillis {
+    EpochMillis::EPOCH.after(Duration::from_millis((START + second * 1_000).unsigned_abs()))
 }
 
 /// Invokes a process at the moment `now`.
@@ -160,9 +169,20 @@ pub async fn invoke_at(
     now: EpochMillis,
     deadline: Instant,
 ) -> Result<Value, Failure> {
-    let mut report = CoordinatorReport::default();
-    let answer: Answer = Box::pin(coordinator.handle(Event::try_from(event)?, now, deadline, &mut report)).await?;
+    let (answer, _) = report_of(coordinator, event, now, deadline).await?;
     Ok(serde_json::to_value(answer).unwrap_or_default())
+}
+
+/// The same, with what the function reports.
+async fn report_of(
+    coordinator: &CapacityCoordinator,
+    event: Value,
+    now: EpochMillis,
+    deadline: Instant,
+) -> Result<(Answer, CoordinatorReport), Failure> {
+    let mut report = CoordinatorReport::default();
+    let answer = Box::pin(coordinator.handle(Event::try_from(event)?, now, deadline, &mut report)).await?;
+    Ok((answer, report))
 }
 
 /// A request for 14,000 write units of the table for ten minutes, with these changes.

@@ -269,11 +269,12 @@ async fn a_renewal_needs_no_metrics() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_lapsed_announcement_goes_on() -> anyhow::Result<()> {
     let scene = CoordinatorScene::new().await?;
-    scene.announce("load-42", 0).await?;
+    assert!(scene.report("load-42", 0).await?.seconds_to_ready.is_some());
     scene.account().consumes(TABLE, Write, 18_000.0);
     scene.restore(660).await?;
     assert_eq!(scene.minimum(), Some(OWNERS));
-    scene.announce("load-42", 720).await?;
+    // Its work has begun long ago, so it has waited for nothing.
+    assert_eq!(scene.report("load-42", 720).await?.seconds_to_ready, None);
     assert_eq!(scene.minimum(), Some(NEEDED));
     Ok(())
 }

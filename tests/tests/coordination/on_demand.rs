@@ -147,6 +147,10 @@ async fn nothing_is_raised_for_a_released_announcement() -> anyhow::Result<()> {
     scene.account().set_update_polls(1_000_000);
     let soon = Instant::now() + Duration::from_secs(1);
     assert_eq!(invoke(&process, request(7_000, true), 0, soon).await?["ready"], false);
+    // Another caller wants none to be raised.
+    let soon = Instant::now() + Duration::from_secs(1);
+    let plain = announce("plain", &json!({"table": "customers", "units": 6_000}));
+    assert_eq!(invoke(&process, plain, 5, soon).await?["ready"], false);
     let more = announce("more", &json!({"table": "customers", "units": 10_000, "warm": true}));
     let gate = Gate::closed();
     let (held, looks) = (gate.clone(), AtomicUsize::new(0));

@@ -178,6 +178,9 @@ fn a_lapsed_announcement_goes_on() {
     // It is not in force, so others may have announced what is left.
     let others = [lapsed[0].clone(), announcement("b", 30_000, [550, 900], None)];
     check_refused(decide(request("a", 14_000, 60), 18_000, &others), "the maximum of table/orders#write is 40000");
+    // After a release, it is a new one.
+    let released = [lapsed[0].clone().release(None, at(490))];
+    assert_eq!(decide(request("a", 14_000, 60), 18_000, &released).unwrap().since, at(600));
     // Another caller's work is measured.
     let other = Request { caller: String::new(), ..request("a", 14_000, 60) };
     assert_eq!(decide(other, 18_000, &lapsed).unwrap().needs[0].other, units(18_000));
