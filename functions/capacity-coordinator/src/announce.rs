@@ -146,6 +146,7 @@ impl CapacityCoordinator {
         let measured = |survey: &Survey| Measured {
             minutes: Vec::new(),
             maximum: survey.scalable.map(|scalable| scalable.maximum),
+            may_scale_in: survey.may_scale_in,
         };
         let mut measured: Vec<Measured> = surveys.iter().map(measured).collect();
         let (mut is_measured, mut backoff) = (false, Backoff::default());
@@ -163,12 +164,6 @@ impl CapacityCoordinator {
                 }
                 // If others announce meanwhile, the write is lost.
                 is_measured = true;
-            }
-            // What is in force stays accepted.
-            if !continued(&request, &stored).is_some_and(|stored| stored.is_in_force(now))
-                && let Some(survey) = surveys.iter().find(|survey| !survey.may_scale_in)
-            {
-                return Err(Failure::ScaleInDisabled(survey.target.clone()));
             }
             let limits = &self.config.limits;
             let announcement = accept(request.clone(), &measured, &stored, limits, time.invoked(), now)?;

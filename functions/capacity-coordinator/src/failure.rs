@@ -31,11 +31,6 @@ pub enum Failure {
          again: add a policy"
     )]
     NoScalingPolicy(Target),
-    #[error(
-        "auto scaling may not scale in {0}, so its capacity would stay raised: allow its policy to scale in, and resume its \
-         dynamic scaling"
-    )]
-    ScaleInDisabled(Target),
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(
@@ -67,7 +62,7 @@ impl Failure {
             Self::UnknownIndex { .. } => "UnknownIndex",
             Self::NoScalableTarget(_) => "NoScalableTarget",
             Self::NoScalingPolicy(_) => "NoScalingPolicy",
-            Self::ScaleInDisabled(_) => "ScaleInDisabled",
+            Self::Refused(Refusal::ScaleInDisabled(_)) => "ScaleInDisabled",
             Self::Refused(Refusal::MaximumTooLow { .. }) => "MaximumTooLow",
             Self::Refused(Refusal::IdTaken { .. }) => "IdTaken",
             Self::Refused(Refusal::Released(_)) => "Released",

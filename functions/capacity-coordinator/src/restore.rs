@@ -10,7 +10,7 @@ use tidegate_aws::{
 use tidegate_domain::{
     capacity::{
         Target,
-        announcement::{Announcement, demand},
+        announcement::{Announcement, Refusal, demand},
     },
     time::EpochMillis,
 };
@@ -99,7 +99,7 @@ impl CapacityCoordinator {
                 match self.scalable(&target, time).await {
                     Ok((_, true)) => {}
                     Ok((_, false)) => {
-                        let error = Failure::ScaleInDisabled(target.clone());
+                        let error = Refusal::ScaleInDisabled(target.clone()).into();
                         return self.settle_after(error, &target, state, time).await;
                     }
                     Err(error) => return self.settle_after(error, &target, state, time).await,

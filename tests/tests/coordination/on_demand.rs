@@ -9,6 +9,14 @@ async fn scene() -> anyhow::Result<CoordinatorScene> {
     Ok(scene)
 }
 
+/// The owner changes the table to provisioned capacity.
+fn switch(account: &Account) -> anyhow::Result<()> {
+    account.create_provisioned("customers", 100, 1_000);
+    account.register("table/customers", Write, OWNERS, 40_000)?;
+    account.put_policy("table/customers", Write, 50.0)?;
+    Ok(())
+}
+
 fn request(units: u64, warm: bool) -> Value {
     announce("sale", &json!({"table": "customers", "units": units, "warm": warm}))
 }
@@ -113,9 +121,7 @@ async fn a_table_that_becomes_provisioned_is_raised() -> anyhow::Result<()> {
     let scene = scene().await?;
     scene.invoke(request(3_000, false), 0).await?;
     let account = scene.account();
-    account.create_provisioned("customers", 100, 1_000);
-    account.register("table/customers", Write, OWNERS, 40_000)?;
-    account.put_policy("table/customers", Write, 50.0)?;
+    switch(account)?;
     scene.restore(60).await?;
     assert_eq!(account.minimum("table/customers", Write), Some(8_000));
     scene.restore(660).await?;
@@ -177,9 +183,7 @@ async fn a_switched_table_without_scale_in_is_not_raised() -> anyhow::Result<()>
     let scene = scene().await?;
     scene.invoke(request(3_000, false), 0).await?;
     let account = scene.account();
-    account.create_provisioned("customers", 100, 1_000);
-    account.register("table/customers", Write, OWNERS, 40_000)?;
-    account.put_policy("table/customers", Write, 50.0)?;
+    switch(account)?;
     account.disable_scale_in("table/customers", Write, true, false)?;
     scene.restore(60).await?;
     account.disable_scale_in("table/customers", Write, false, false)?;

@@ -83,6 +83,8 @@ pub struct Measured {
     pub minutes: Vec<Minute>,
     /// The maximum of the scalable target. `None` for an on-demand table, which has none.
     pub maximum: Option<Capacity>,
+    /// Whether auto scaling may lower a capacity that was raised.
+    pub may_scale_in: bool,
 }
 
 /// The consumption in a minute.
@@ -141,6 +143,12 @@ pub enum Refusal {
         /// What would be announced, with this request.
         announced: Capacity,
     },
+    /// A raised capacity would stay.
+    #[error(
+        "auto scaling may not scale in {0}, so its capacity would stay raised: allow its policy to scale in, and resume its \
+         dynamic scaling"
+    )]
+    ScaleInDisabled(Target),
     /// A limit of announced units would be exceeded.
     #[error(
         "{announced} units would be announced for {target}{whose}: the limit is {limit}; announce less, or wait until \
@@ -315,6 +323,9 @@ pub fn accept(
     let is_accepted = in_force_already.is_some_and(|same| request.units <= same.units);
     let mut needs = Vec::new();
     for (target, measured) in request.targets.iter().zip(measured) {
+        if !measured.may_scale_in && in_force_already.is_none() {
+            return Err(Refusal::ScaleInDisabled(target.clone()));
+        }
         let on_target: Vec<_> =
             in_force.iter().copied().filter(|announcement| announcement.need(target).is_some()).collect();
         let mine = on_target.iter().copied().filter(|announcement| announcement.caller == request.caller);

@@ -15,7 +15,7 @@ const LIMITS: Limits =
 /// The consumption in the minute before the moment 600.
 fn measured(consumption: u64) -> Measured {
     let minute = Minute { from: at(540), consumption: units(consumption) };
-    Measured { minutes: vec![minute], maximum: Some(units(40_000)) }
+    Measured { minutes: vec![minute], maximum: Some(units(40_000)), may_scale_in: true }
 }
 
 /// Decides at the moment 600.
@@ -82,7 +82,7 @@ fn each_minute_counts_for_itself() {
     let stored = [announcement("a", 14_000, [540, 900], None)];
     let minutes = [(480, 15_000), (540, 18_000)];
     let minutes = minutes.map(|(from, consumption)| Minute { from: at(from), consumption: units(consumption) });
-    let measured = Measured { minutes: minutes.to_vec(), maximum: None };
+    let measured = Measured { minutes: minutes.to_vec(), maximum: None, may_scale_in: true };
     let accepted = accept(request("b", 1, 60), &[measured], &stored, &LIMITS, at(600), at(600)).unwrap();
     assert_eq!(accepted.needs[0].other, units(15_000));
 }
@@ -192,6 +192,17 @@ fn what_is_in_force_stays_accepted() {
     let stored = [announcement("a", 16_000, [0, 900], None), announcement("b", 24_000, [500, 900], None)];
     assert!(decide(request("a", 16_000, 60), 0, &stored).is_ok());
     check_refused(decide(request("a", 16_001, 60), 0, &stored), "the maximum of table/orders#write is 40000");
+}
+
+#[test]
+fn capacity_that_would_stay_raised_is_refused_unless_it_is_in_force() {
+    let raises_only = Measured { may_scale_in: false, ..measured(0) };
+    let decide = |stored: &[Announcement]| {
+        accept(request("a", 1, 60), from_ref(&raises_only), stored, &LIMITS, at(600), at(600))
+    };
+    check_refused(decide(&[]), "auto scaling may not scale in table/orders#write");
+    check_refused(decide(&[announcement("a", 1_000, [0, 600], None)]), "auto scaling may not scale in");
+    assert!(decide(&[announcement("a", 1_000, [0, 601], None)]).is_ok());
 }
 
 /// Metrics may be late.

@@ -214,7 +214,7 @@ impl World {
         let target =
             ScalableTarget { minimum, maximum: units(MAXIMUM), utilization: Utilization::from_percent(50.0).unwrap() };
         if let Job::Announce { id, hundreds, seconds } = job {
-            let measured = Measured { minutes: Vec::new(), maximum: Some(target.maximum) };
+            let measured = Measured { minutes: Vec::new(), maximum: Some(target.maximum), may_scale_in: true };
             let request = request(&name(id), hundreds * 100, seconds);
             let Ok(accepted) = accept(request, &[measured], announcements, &LIMITS, now, now) else { return None };
             return Some(if self.stored.version == stored.version {
